@@ -1,0 +1,52 @@
+"""The shape of a run's configuration. Each part's own model lives with the part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from baldwin.envs import EnvConfig
+from baldwin.executors import ExecutorConfig
+from baldwin.policies import PolicyConfig
+from baldwin.strategies import ESConfig
+
+ALGORITHM_CONFIGS = {"es": ESConfig}
+
+
+class RunSection(BaseModel):
+    """How a run is kept and watched."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field("", description="What compare groups by; default: the preset")
+    seed: int = Field(1, ge=0, description="Of everything random")
+    evaluate_every: int = Field(10, ge=1, description="Generations between evaluations of the greedy policy")
+    episodes: int = Field(16, ge=1, description="Held-out episodes of each evaluation")
+    checkpoint_every: int = Field(10, ge=1, description="Generations between checkpoints")
+    keep: int = Field(3, ge=2, description="Checkpoints to keep; the journal can rebuild any generation")
+    out: Path = Field(Path("runs"), description="Where run directories are made")
+
+
+class StopSection(BaseModel):
+    """When to stop: whichever comes first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    env_steps: int | None = Field(None, gt=0, description="Training steps of the environment")
+    wall_seconds: float | None = Field(None, gt=0)
+    score: float | None = Field(None, description="Mean greedy return on held-out seeds")
+    generations: int | None = Field(None, gt=0)
+
+
+class RunConfig(BaseModel):
+    """All that was chosen for a run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    env: EnvConfig
+    policy: PolicyConfig = PolicyConfig()
+    algorithm: ESConfig = ESConfig()
+    executor: ExecutorConfig = ExecutorConfig()
+    run: RunSection = RunSection()
+    stop: StopSection = StopSection()

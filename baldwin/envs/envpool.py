@@ -1,0 +1,125 @@
+"""EnvPool: many environments in one C++ object, on one thread; the process executor brings the cores."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from baldwin.envs.gymnasium import flat_size
+from baldwin.envs.lanes import EnvConfig, Ids, Steps, World
+from baldwin.errors import EnvironmentFailure, missing_extra, nearest
+
+
+# EnvPool declares the bounds of float32 spaces in float64, and Gymnasium says so for each pool that is made.
+warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32.*")
+
+
+@cache
+def ids() -> frozenset[str]:
+    """All ids EnvPool has here; none if it is not installed."""
+    if importlib.util.find_spec("envpool") is None:
+        return frozenset()
+    import envpool
+
+    return frozenset(envpool.list_all_envs())
+
+
+def make_pool(config: EnvConfig, lane_seeds: NDArray[np.int64]) -> Any:
+    """A pool with one seed a lane.
+
+    Raises:
+        MissingExtra: EnvPool is not installed.
+        EnvironmentFailure: it does not have the id or refuses an argument.
+    """
+    if importlib.util.find_spec("envpool") is None:
+        raise missing_extra("envpool", "backend 'envpool'")
+    if config.id not in ids():
+        raise EnvironmentFailure(f"EnvPool has no environment {config.id!r}.{nearest(config.id, ids())} Use env.backend=gymnasium or auto.")
+    import envpool
+
+    limit = {"max_episode_steps": config.max_episode_steps} if config.max_episode_steps else {}
+    try:
+        return envpool.make(
+            config.id, env_type="gymnasium", num_envs=len(lane_seeds), num_threads=1, env_seed=lane_seeds.tolist(), **limit, **config.kwargs
+        )
+    except Exception as error:
+        raise EnvironmentFailure(
+            f"EnvPool could not make {config.id!r}: {type(error).__name__}: {error}. Check env.kwargs, or use env.backend=gymnasium."
+        ) from error
+
+
+def describe(config: EnvConfig) -> World:
+    """The spaces and the time limit of a pool's environments."""
+    pool = make_pool(config, np.zeros(1, np.int64))
+    limit = getattr(pool.spec.config, "max_episode_steps", None)
+    return World(flat_size(pool.observation_space, config), pool.observation_space, pool.action_space, limit, "envpool")
+
+
+def only_resets_draw(pool: Any) -> bool:
+    """True where random numbers decide the start of an episode and nothing after it.
+
+    Then a lane's k-th start does not depend on what was played before, and a pool, dear to make (1-2 ms a lane), can be
+    carried from job to job and fast-forwarded by resets. Holds for EnvPool's Gymnasium MuJoCo tasks.
+    """
+    return any(base.__name__.lstrip("_").startswith("Gym") and ".mujoco." in base.__module__ for base in type(pool).__mro__)
+
+
+class EnvPoolLanes:
+    """A pool whose lanes count their resets. Seeds are fixed when a pool is made, so new seeds mean a new pool."""
+
+    def __init__(self, config: EnvConfig, world: World, width: int) -> None:
+        self.width = width
+        self.failures: dict[int, str] = {}
+        self._config = config
+        self._pool: Any = None
+        self._carry = False
+        self._seeds = np.full(width, -1, np.int64)
+        self._episode = np.zeros(width, np.int64)
+        self._size = world.obs_size
+        self._space = world.obs_space
+        self._plain = isinstance(world.obs_space, spaces.Box)
+
+    def open(self, seeds: NDArray[np.int64], skip: int) -> None:
+        carried = self._carry and np.array_equal(seeds, self._seeds) and bool((self._episode <= skip).all())
+        if not carried:
+            self.close()
+            self._pool = make_pool(self._config, seeds)
+            self._carry = only_resets_draw(self._pool)
+            if not self._carry:
+                self.close()  # its episodes are not independent of each other: begin at this job's own seeds
+                mixed = [np.random.SeedSequence((int(s), skip)).generate_state(1)[0] >> 1 for s in seeds]
+                self._pool = make_pool(self._config, np.array(mixed, np.int64))
+            self._seeds[:] = seeds
+            self._episode[:] = 0 if self._carry else skip
+        while (behind := np.flatnonzero(self._episode < skip).astype(np.int32)).size:
+            self.reset(behind)
+
+    def reset(self, ids: Ids) -> NDArray[Any]:
+        self._episode[ids] += 1
+        obs, _ = self._pool.reset(ids)
+        return self._flat(obs)
+
+    def step(self, actions: NDArray[Any], ids: Ids) -> Steps:
+        obs, reward, terminated, truncated, _ = self._pool.step(actions, ids)
+        return Steps(self._flat(obs), reward, terminated, truncated)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            with contextlib.suppress(AttributeError):
+                self._pool.close()
+            self._pool = None
+        self._seeds[:] = -1
+
+    def _flat(self, obs: Any) -> NDArray[Any]:
+        if self._plain:
+            return np.asarray(obs).reshape(len(obs), self._size)
+        rows = obs if not isinstance(obs, dict) else [dict(zip(obs, row, strict=True)) for row in zip(*obs.values(), strict=True)]
+        return np.stack([spaces.flatten(self._space, row) for row in rows])
+

@@ -1,0 +1,74 @@
+"""Which backend serves an environment, and a first look at it before a run starts."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from baldwin.envs import envpool, gymnasium
+from baldwin.envs.lanes import EnvConfig, Lanes, World
+from baldwin.errors import EnvironmentFailure
+
+
+def choose_backend(config: EnvConfig) -> str:
+    """The backend that `auto` stands for: EnvPool where it has the id, else Gymnasium."""
+    if config.backend != "auto":
+        return config.backend
+    return "envpool" if config.id in envpool.ids() else "gymnasium"
+
+
+def describe(config: EnvConfig) -> World:
+    """What a policy and a rollout need to know of the environment."""
+    return envpool.describe(config) if choose_backend(config) == "envpool" else gymnasium.describe(config)
+
+
+def make_lanes(config: EnvConfig, world: World, width: int) -> Lanes:
+    """Copies of the environment, by the backend that the world was described with."""
+    kind = envpool.EnvPoolLanes if world.backend == "envpool" else gymnasium.GymnasiumLanes
+    return kind(config, world, width)
+
+
+def make_single(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
+    """One Gymnasium environment, for rendering and for acting by hand."""
+    return gymnasium.make_env(config, **kwargs)
+
+
+def probe(config: EnvConfig) -> World:
+    """Describe the environment and play one step of it, so that what cannot work is said before a run starts.
+
+    Raises:
+        EnvironmentFailure: it raises, or returns what its spaces forbid.
+    """
+    world = describe(config)
+    lanes = make_lanes(config, world, 1)
+    lane = np.zeros(1, np.int32)
+    lanes.open(np.zeros(1, np.int64), 0)
+    try:
+        obs = lanes.reset(lane)
+        _raise(lanes, obs, config)
+        world.action_space.seed(0)
+        obs = lanes.step(np.stack([world.action_space.sample()]), lane).obs
+        _raise(lanes, obs, config)
+    finally:
+        lanes.close()
+    return world
+
+
+def _raise(lanes: Lanes, obs: Any, config: EnvConfig) -> None:
+    if lanes.failures:
+        raise EnvironmentFailure(next(iter(lanes.failures.values())))
+    if not np.isfinite(obs).all():
+        raise EnvironmentFailure(f"environment {config.id!r} returned an observation that is not finite: {obs[0]}. Expected finite numbers.")
+
+
+def list_envs(pattern: str = "*") -> list[tuple[str, str]]:
+    """(id, backend that would serve it), by name; a pattern without wildcards matches anywhere."""
+    if not any(c in pattern for c in "*?["):
+        pattern = f"*{pattern}*"
+    names = set(gym.registry) | envpool.ids()
+    chosen = sorted(n for n in names if fnmatch.fnmatch(n.lower(), pattern.lower()))
+    return [(name, choose_backend(EnvConfig(id=name))) for name in chosen]
+

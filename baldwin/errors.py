@@ -1,0 +1,73 @@
+"""One short error tree. A message says what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DISTRIBUTION = "baldwin-rl"
+
+
+class BaldwinError(Exception):
+    """Anything this package raises on purpose."""
+
+
+class UserError(BaldwinError):
+    """The caller can put it right: the command line exits with 2."""
+
+
+class ConfigError(UserError):
+    """A choice that cannot be: an unknown key, a wrong type, an impossible value."""
+
+
+class EnvironmentFailure(UserError):
+    """An environment that cannot be made, raises, hangs, or returns what its spaces forbid."""
+
+
+class MissingExtra(UserError):
+    """An optional dependency that is not installed."""
+
+
+class RunDirectoryError(UserError):
+    """A run directory that is missing, in use, of another kind, or damaged beyond its last good checkpoint."""
+
+
+class StorageError(BaldwinError):
+    """The disk refused: full, read-only, gone. What was saved before is intact."""
+
+
+class TicketError(BaldwinError):
+    """A ticket that was never given out, or came back twice."""
+
+
+class StaleShare(BaldwinError):
+    """A worker was asked to use a shared value that it does not hold."""
+
+
+class Stalled(BaldwinError):
+    """Nothing is in flight and the algorithm asks for nothing."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """' Did you mean ...?' or nothing."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def pick(table: Mapping[str, T], name: str, what: str) -> T:
+    """The entry of that name.
+
+    Raises:
+        ConfigError: there is none; names the nearest.
+    """
+    if name in table:
+        return table[name]
+    raise ConfigError(f"no {what} {name!r}; there are: {', '.join(sorted(table))}.{nearest(name, table)}")
+
+
+def missing_extra(extra: str, purpose: str) -> MissingExtra:
+    """The error for an absent optional dependency, with the exact command."""
+    return MissingExtra(f"{purpose} needs the extra {extra!r}, which is not installed. Run: pip install '{DISTRIBUTION}[{extra}]'")

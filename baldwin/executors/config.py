@@ -1,0 +1,76 @@
+"""How work is spread, and the guard rails around one job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from baldwin.types import Job, Outcome, Worker, failed
+
+WorkerFactory = Callable[[], Worker]
+
+
+class ExecutorConfig(BaseModel):
+    """Where jobs run. Results do not depend on any of this."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["inline", "process", "virtual"] = Field("process", description="inline: this process; process: all cores; virtual: simulated workers")
+    workers: PositiveInt | Literal["auto"] = Field("auto", description="auto: as many as there are cores")
+    timeout: float = Field(600.0, gt=0, description="Seconds after which a job counts as hung and is tried elsewhere")
+    retries: int = Field(2, ge=0, description="How often a job that killed or hung its worker is tried again")
+    step_seconds: float = Field(30e-6, gt=0, description="virtual: what an environment step costs")
+    latency: float = Field(1e-3, ge=0, description="virtual: what a job costs besides its steps")
+    jitter: float = Field(0.1, ge=0, description="virtual: spread (sigma of a log-normal) of each job's cost")
+    seed: int = Field(0, ge=0, description="virtual: of the jitter")
+
+    @property
+    def count(self) -> int:
+        """The number of workers, `auto` resolved."""
+        return cores() if self.workers == "auto" else self.workers
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+class DeadlinePassed(BaseException):
+    """A job took longer than `executor.timeout`. Not an Exception: nobody on the way may take it for an environment's own."""
+
+
+@contextmanager
+def deadline(seconds: float, what: str) -> Iterator[None]:
+    """Raise DeadlinePassed in here after so many seconds, where the platform and the thread allow it."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(_signal: int, _frame: FrameType | None) -> None:
+        raise DeadlinePassed(f"{what} took longer than executor.timeout={seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_job(job: Job, worker: Worker) -> tuple[list[Outcome], float]:
+    """The outcomes and the CPU seconds they took; an exception becomes failed outcomes with its reason."""
+    started = time.process_time()
+    try:
+        outcomes = job.run(worker)
+    except (Exception, DeadlinePassed) as error:
+        outcomes = failed(job, f"{type(error).__name__}: {error}")
+    return outcomes, time.process_time() - started

@@ -1,0 +1,1 @@
+"""The maths, pure: no networks, no devices, no environments, no logging."""

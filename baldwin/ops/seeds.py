@@ -1,0 +1,41 @@
+"""Randomness has an owner: every stream is a function of the run's seed and a path of small integers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Stream(IntEnum):
+    """The first step of a path: what the numbers are for. Never renumber: a run's identity depends on it."""
+
+    NOISE = 0
+    INIT = 1
+    TRAIN = 2
+    EVALUATE = 3
+    ACTION_NOISE = 4
+    BOOTSTRAP = 5
+    VIRTUAL = 6
+
+
+def sequence(seed: int, *path: int) -> np.random.SeedSequence:
+    """The root of a stream."""
+    return np.random.SeedSequence(seed, spawn_key=path)
+
+
+def key(seed: int, *path: int) -> tuple[int, int]:
+    """A 128-bit key for a counter-based generator."""
+    high, low = sequence(seed, *path).generate_state(2, np.uint64)
+    return int(high), int(low)
+
+
+def seeds(n: int, seed: int, *path: int) -> NDArray[np.int64]:
+    """n seeds in [0, 2^31), the range every simulator accepts."""
+    return sequence(seed, *path).generate_state(n, np.uint32).astype(np.int64) >> 1
+
+
+def generator(seed: int, *path: int) -> np.random.Generator:
+    """A generator of its own."""
+    return np.random.Generator(np.random.Philox(sequence(seed, *path)))

@@ -1,0 +1,60 @@
+"""From a network's outputs to actions that the environment takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from baldwin.errors import ConfigError
+
+
+class ActionMap:
+    """Argmax for discrete actions, scaled to the Box for continuous ones; `size` outputs are needed."""
+
+    def __init__(self, space: gym.Space[Any], squash: str) -> None:
+        self._space, self._squash = space, squash
+        self.size: int
+        self.continuous = isinstance(space, spaces.Box)
+        if isinstance(space, spaces.Box):
+            self.size = int(np.prod(space.shape))
+            bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+            self._squash = squash if bounded else "none"
+            low, high = (np.asarray(b, np.float32).ravel() if bounded else np.full(self.size, s, np.float32) for b, s in ((space.low, -1), (space.high, 1)))
+            self._middle, self._half = torch.from_numpy((high + low) / 2), torch.from_numpy((high - low) / 2)
+        elif isinstance(space, spaces.Discrete):
+            self.size = int(space.n)
+        elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+            self.size = int(space.nvec.sum())
+        elif isinstance(space, spaces.MultiBinary):
+            self.size = int(np.prod(space.shape))
+        else:
+            raise ConfigError(f"no policy for the action space {space}: expected Box, Discrete, MultiDiscrete or MultiBinary. Wrap the environment.")
+
+    def __call__(self, out: Tensor, noise: Tensor | None = None) -> NDArray[Any]:
+        """Actions [k, ...] for outputs [k, size]; noise [k, size] is in units of half the Box and stays inside it."""
+        space = self._space
+        if isinstance(space, spaces.Box):
+            return self._boxed(out, noise).numpy().astype(space.dtype, copy=False).reshape(-1, *space.shape)
+        if isinstance(space, spaces.Discrete):
+            return out.argmax(1).numpy() + int(space.start)
+        if isinstance(space, spaces.MultiDiscrete):
+            choices = [part.argmax(1) for part in out.split([int(n) for n in space.nvec], 1)]
+            return torch.stack(choices, 1).numpy() + space.start
+        return (out > 0).numpy().astype(np.int8).reshape(-1, *space.shape)  # type: ignore[misc]
+
+    def _boxed(self, out: Tensor, noise: Tensor | None) -> Tensor:
+        if self._squash == "tanh":
+            out = torch.tanh(out)
+        elif self._squash == "clip":
+            out = out.clamp(-1, 1)
+        else:
+            return out if noise is None else out + noise * self._half
+        if noise is not None:
+            out = (out + noise).clamp(-1, 1)
+        return self._middle + self._half * out

@@ -1,0 +1,53 @@
+"""The policy a person takes home: network, normaliser and action map in one object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from baldwin.ops.moments import Moments
+from baldwin.policies.actions import ActionMap
+from baldwin.policies.config import PolicyConfig, make_policy
+
+
+class Normalizer:
+    """x -> clip((x - mean) / std): frozen statistics, or nothing at all."""
+
+    def __init__(self, config: PolicyConfig, moments: Moments) -> None:
+        self._active = config.normalize_obs
+        self._clip = config.obs_clip
+        self.mean = torch.from_numpy(moments.mean.astype(np.float32))
+        self.std = torch.from_numpy(moments.std(config.obs_std_floor).astype(np.float32))
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Normalised observations [k, obs]."""
+        return ((obs - self.mean) / self.std).clamp_(-self._clip, self._clip) if self._active else obs
+
+
+class GreedyPolicy(nn.Module):
+    """One trained individual: `act(obs)` gives the action for one raw observation."""
+
+    def __init__(self, config: PolicyConfig, obs_space: gym.Space[Any], action_space: gym.Space[Any], params: NDArray[np.float32], moments: Moments) -> None:
+        super().__init__()
+        self._space, self._normalize = obs_space, Normalizer(config, moments)
+        self.action_map = ActionMap(action_space, config.squash)
+        self._policy = make_policy(config, len(moments.mean), self.action_map.size)
+        self.params = nn.Parameter(torch.from_numpy(np.array(params, np.float32)), requires_grad=False)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Network outputs [k, out] for raw flat observations [k, obs]."""
+        rows = self.params.expand(len(obs), -1)
+        return self._policy.bind(rows)(self._normalize(obs))
+
+    @torch.inference_mode()
+    def act(self, obs: Any) -> Any:
+        """The greedy action for one observation of the environment."""
+        flat = np.asarray(spaces.flatten(self._space, obs), np.float32).reshape(1, -1)
+        action = self.action_map(self(torch.from_numpy(flat)))[0]
+        return action.item() if action.ndim == 0 else action

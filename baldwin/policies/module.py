@@ -1,0 +1,74 @@
+"""A user's own nn.Module as a policy: one module, many parameter vectors, through torch.func."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from baldwin.errors import ConfigError, nearest
+from baldwin.ops.noise import Noise, Shape
+
+
+def find_class(path: str) -> type[nn.Module]:
+    """The nn.Module class named package.module:Class.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    module_name, _, name = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"policy.module {path!r}: cannot import {module_name!r} ({error}). Expected package.module:Class.") from error
+    found = getattr(module, name, None)
+    if not (inspect.isclass(found) and issubclass(found, nn.Module)):
+        raise ConfigError(f"policy.module {path!r}: {module_name!r} has no nn.Module {name!r}.{nearest(name, vars(module))}")
+    return found
+
+
+class ModulePolicy:
+    """Class(obs_size, action_size, **kwargs); forward maps [B, obs_size] to [B, action_size]."""
+
+    def __init__(self, path: str, obs_size: int, out_size: int, kwargs: dict[str, Any]) -> None:
+        self._make = lambda: find_class(path)(obs_size, out_size, **kwargs)
+        self._module = self._seeded(0)
+        named = dict(self._module.named_parameters())
+        self._names = list(named)
+        self.shapes: tuple[Shape, ...] = tuple(tuple(p.shape) for p in named.values())
+        with torch.no_grad():
+            out = self._module(torch.zeros(1, obs_size))
+        if not isinstance(out, Tensor) or tuple(out.shape) != (1, out_size):
+            raise ConfigError(f"policy.module {path!r}: expected an output of shape (1, {out_size}) for an input of shape (1, {obs_size}); got {getattr(out, 'shape', type(out))}")
+
+    def init(self, seed: int) -> NDArray[np.float32]:
+        parts = [p.detach().reshape(-1) for p in self._seeded(seed).parameters()]
+        return np.asarray(torch.cat(parts).numpy(), np.float32)
+
+    def bind(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        parts = rows.split([math.prod(s) for s in self.shapes], 1)
+        params = {n: p.unflatten(1, s) if s else p.squeeze(1) for n, p, s in zip(self._names, parts, self.shapes, strict=True)}
+
+        def one(own: dict[str, Tensor], x: Tensor) -> Tensor:
+            out: Tensor = functional_call(self._module, own, (x.unsqueeze(0),))
+            return out.squeeze(0)
+
+        many = vmap(one)
+        return lambda x: many(params, x)
+
+    def bind_low_rank(self, center: Tensor, noise: Noise, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        raise ConfigError("algorithm.rank > 0 needs policy.kind=mlp: low-rank perturbations must know the layers. Set algorithm.rank=0.")
+
+    def _seeded(self, seed: int) -> nn.Module:
+        """Modules draw their weights from torch's global generator: lend it a seed and give it back untouched."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self._make().eval()

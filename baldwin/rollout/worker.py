@@ -1,0 +1,81 @@
+"""A worker: lanes of one environment, one policy, and what was shared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from baldwin.envs import EnvConfig, Lanes, World, make_lanes
+from baldwin.errors import StaleShare
+from baldwin.ops.moments import Moments
+from baldwin.policies import ActionMap, Normalizer, PolicyConfig, make_policy, stack_members
+from baldwin.rollout.play import Plan, play
+from baldwin.types import CENTER, Arrays, Outcome, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecipe:
+    """All it takes to make a worker, anywhere."""
+
+    env: EnvConfig
+    world: World
+    policy: PolicyConfig
+
+    def __call__(self) -> RolloutWorker:
+        """A new worker."""
+        return RolloutWorker(self)
+
+
+class RolloutWorker:
+    """Plays what jobs ask for. One thread: the executor brings the cores, and one thread always rounds alike."""
+
+    def __init__(self, recipe: WorkerRecipe) -> None:
+        torch.set_num_threads(1)
+        self._recipe = recipe
+        self._act = ActionMap(recipe.world.action_space, recipe.policy.squash)
+        self._policy = make_policy(recipe.policy, recipe.world.obs_size, self._act.size)
+        self._lanes: dict[str, Lanes] = {}
+        self._version = -1
+
+    def receive(self, key: str, version: int, arrays: Arrays) -> None:
+        """Keep the newest centre and observation statistics."""
+        if key == CENTER:
+            self._version = version
+            self._center = torch.from_numpy(np.array(arrays["params"], np.float32))
+            self._normalize = Normalizer(self._recipe.policy, Moments.unpack(np.array(arrays["obs_moments"])))
+
+    def evaluate(self, trials: Sequence[Trial], plan: Plan) -> list[Outcome]:
+        """One outcome a trial, in order; the block's observation moments travel with the first."""
+        if plan.version != self._version:
+            raise StaleShare(f"the job was made for centre {plan.version}; this worker holds {self._version}")
+        stack = stack_members(self._policy, trials, self._center, len(plan.seeds))
+        lanes = self._lanes_for(plan)
+        played = play(lanes, stack, len(trials), self._normalize, self._act, plan)
+        outcomes = [
+            Outcome(
+                trial.id,
+                float(played.returns[row].mean()),
+                env_steps=int(played.lengths[row].sum()),
+                truncated=float(played.truncated[row].mean()),
+                reason=played.reasons.get(row, ""),
+                arrays={"obs_moments": played.moments.pack()} if plan.collect and not row else {},
+            )
+            for row, trial in enumerate(trials)
+        ]
+        return outcomes
+
+    def close(self) -> None:
+        """Free the environments."""
+        for lanes in self._lanes.values():
+            lanes.close()
+
+    def _lanes_for(self, plan: Plan) -> Lanes:
+        lanes = self._lanes.get(plan.purpose)
+        if lanes is None or lanes.width != len(plan.seeds):
+            if lanes is not None:
+                lanes.close()
+            lanes = self._lanes[plan.purpose] = make_lanes(self._recipe.env, self._recipe.world, len(plan.seeds))
+        return lanes

@@ -1,0 +1,8 @@
+"""Propose parameters: pure ask/tell over vectors, and the search that plays them."""
+
+from baldwin.strategies.openai_es import ESConfig, OpenAIES
+from baldwin.strategies.search import Search, SearchConfig, Strategy
+
+__all__ = ["ALGORITHMS", "ESConfig", "OpenAIES", "Search", "SearchConfig", "Strategy"]
+
+ALGORITHMS = {"es": (OpenAIES, ESConfig)}

@@ -1,0 +1,199 @@
+"""OpenAI-ES (Salimans et al. 2017, arXiv 1703.03864): mirrored perturbations, shaped returns, one ascent step a generation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
+
+from baldwin.errors import EnvironmentFailure, TicketError
+from baldwin.ops import seeds
+from baldwin.ops.noise import Noise, Shape, weighted_halves
+from baldwin.ops.optimizers import OPTIMIZERS, Memory, norm
+from baldwin.ops.schedules import scheduled
+from baldwin.ops.shaping import SHAPINGS, percentile, strict_rank, tie_fraction
+from baldwin.ops.statistics import cosine
+from baldwin.strategies.search import SearchConfig
+from baldwin.types import Metrics, Outcome, Perturbation, State, Trial
+
+
+class Schedule(BaseModel):
+    """A value that moves from `start` to `end` within so many generations and stays there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["linear", "cosine", "exponential"]
+    start: PositiveFloat
+    end: PositiveFloat
+    generations: int = Field(ge=1)
+
+
+class ESConfig(SearchConfig):
+    """OpenAI-ES. Defaults follow the paper's starter code where it has a value."""
+
+    name: Literal["es"] = "es"
+    population: int = Field(128, ge=2, multiple_of=2, description="Individuals a generation: antithetic pairs, so an even number")
+    sigma: PositiveFloat | Schedule = Field(0.02, description="Std of the perturbations: a number or a schedule")
+    lr: PositiveFloat | Schedule = Field(0.01, description="Step size: a number or a schedule")
+    optimizer: Literal["adam", "sgd", "clipup"] = "adam"
+    momentum: float = Field(0.9, ge=0, lt=1, description="sgd and clipup")
+    beta1: float = Field(0.9, ge=0, lt=1, description="adam")
+    beta2: float = Field(0.999, ge=0, lt=1, description="adam")
+    epsilon: PositiveFloat = Field(1e-8, description="adam")
+    max_speed: PositiveFloat | None = Field(None, description="clipup; default 2 x lr")
+    weight_decay: float = Field(0.005, ge=0, lt=1, description="Decoupled: parameters shrink by lr x this, once an update")
+    shaping: Literal["ranks", "zscore", "raw", "log-ranks"] | None = Field(None, description="Default: ranks; log-ranks under convention pytorch-es")
+    convention: Literal["paper", "es-torch", "pytorch-es"] = Field("paper", description="Whose learning rates these are: see docs/algorithms.md")
+    rank: int = Field(0, ge=0, description="Low-rank perturbations A B^T / sqrt(rank) of each matrix; 0 is full rank")
+    probe: bool = Field(True, description="Also play the unperturbed parameters each generation, to rank them among the population")
+
+    @model_validator(mode="after")
+    def _shaping_of_convention(self) -> Self:
+        if self.common_random_numbers == "population" and self.lanes not in (None, self.block):
+            raise ValueError("common_random_numbers=population needs lanes equal to block (or unset): a lane that plays twice would meet a second world")
+        return self
+
+
+def gradient_factor(config: ESConfig, n: int, sigma: float) -> float:
+    """What the gradient of the paper's rule is multiplied with, so that a learning rate of that code base gives the same step."""
+    if config.convention == "es-torch":
+        return sigma  # its rule has no 1/sigma
+    if config.convention == "pytorch-es" and config.optimizer == "adam":
+        return (n * sigma) ** 2  # it multiplies by n sigma where the rule divides
+    return 1.0
+
+
+class OpenAIES:
+    """Ticket = generation x (population + 1) + index; pair = index // 2; even indices add the noise, odd ones subtract it.
+
+    The last index of a generation is the unperturbed centre: it is ranked, but does not move anything.
+    """
+
+    def __init__(self, center: NDArray[np.float32], config: ESConfig, *, seed: int, shapes: tuple[Shape, ...] | None = None) -> None:
+        self.config = config
+        self.center = np.array(center, np.float32)
+        self.noise = Noise(seeds.key(seed, seeds.Stream.NOISE), shapes or ((len(center),),), config.rank)
+        self.version = 0
+        self._memory: Memory = {}
+        self._begin()
+
+    @property
+    def sigma(self) -> float:
+        """Of the generation that is open now."""
+        return self._now(self.config.sigma)
+
+    @property
+    def lr(self) -> float:
+        """Of the update that closes the generation."""
+        return self._now(self.config.lr)
+
+    def ask(self, n: int) -> list[Trial]:
+        """The next n of this generation, none when all are out; the centre rides along with the last ones."""
+        first = self._asked
+        self._asked = min(first + n, self.config.population)
+        if self._asked == self.config.population:
+            self._asked = len(self._fitness)
+        return [self._trial(index) for index in range(first, self._asked)]
+
+    def reopen(self, ticket: int) -> Trial:
+        """The trial of an open ticket again."""
+        return self._trial(self._index(ticket))
+
+    def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        """Assign returns by ticket; the last one of the generation makes the update."""
+        for outcome in outcomes:
+            index = self._index(outcome.ticket)
+            self._told[index] = True
+            self._fitness[index] = outcome.fitness if not outcome.failed else np.nan
+            if outcome.failed:
+                self._reason = self._reason or outcome.reason
+        return self._update() if self._told.all() else None
+
+    def state_dict(self) -> State:
+        """All that changes."""
+        return {
+            "center": self.center,
+            "version": self.version,
+            "memory": self._memory,
+            "fitness": self._fitness,
+            "told": self._told,
+            "asked": self._asked,
+            "reason": self._reason,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Be the strategy that wrote `state`."""
+        self.center, self.version, self._memory = np.array(state["center"]), state["version"], dict(state["memory"])
+        self._fitness, self._told = np.array(state["fitness"]), np.array(state["told"])
+        self._asked, self._reason = state["asked"], state["reason"]
+
+    def _begin(self) -> None:
+        size = self.config.population + self.config.probe
+        self._fitness, self._told = np.full(size, np.nan), np.zeros(size, np.bool_)
+        self._asked, self._reason = 0, ""
+
+    def _now(self, value: float | Schedule) -> float:
+        if isinstance(value, Schedule):
+            return scheduled(value.kind, value.start, value.end, value.generations, self.version)
+        return value
+
+    def _trial(self, index: int) -> Trial:
+        sign = 0.0 if index == self.config.population else 1.0 - 2.0 * (index % 2)
+        recipe = Perturbation(self.noise, self.version, index // 2, sign * self.sigma)
+        return Trial(self.version * (self.config.population + 1) + index, self.version, recipe)
+
+    def _index(self, ticket: int) -> int:
+        generation, index = divmod(ticket, self.config.population + 1)
+        if generation != self.version or index >= self._asked:
+            raise TicketError(f"ticket {ticket} was never given out, or its generation is closed (open: generation {self.version})")
+        if self._told[index]:
+            raise TicketError(f"ticket {ticket} came back twice")
+        return index
+
+    def _update(self) -> Metrics:
+        """g = 1/(n sigma) sum over pairs of (u+ - u-) noise, then ascend; weight decay once, decoupled."""
+        config, sigma, lr = self.config, self.sigma, self.lr
+        pairs = self._fitness[: config.population].reshape(-1, 2)
+        whole = np.isfinite(pairs).all(1)  # a failed individual costs its pair
+        if not whole.any():
+            raise EnvironmentFailure(f"every pair of generation {self.version} failed; the first reason: {self._reason or 'unknown'}")
+        returns = pairs[whole].ravel()
+        shaping = config.shaping or ("log-ranks" if config.convention == "pytorch-es" else "ranks")
+        utilities = SHAPINGS[shaping](returns).reshape(-1, 2)
+        weights = np.zeros(len(pairs))
+        weights[whole] = utilities[:, 0] - utilities[:, 1]
+        n = len(returns)
+        halves = weighted_halves(self.noise, self.version, weights)
+        gradient = (halves[0] + halves[1]) * (gradient_factor(config, n, sigma) / (n * sigma))
+        step, self._memory = OPTIMIZERS[config.optimizer](gradient, self._memory, lr, config)
+        old = self.center.astype(np.float64)
+        self.center = (old + step - lr * config.weight_decay * old).astype(np.float32)
+        length = norm(old)
+        metrics = {
+            "return_mean": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "return_max": float(returns.max()),
+            "return_min": float(returns.min()),
+            "gradient_norm": norm(gradient),
+            "param_norm": length,
+            "update_ratio": norm(self.center - old) / length if length else math.inf,
+            "split_half_cosine": cosine(halves[0], halves[1]),
+            "tie_fraction": tie_fraction(returns),
+            "failed_pairs": float((~whole).sum()),
+            "sigma": sigma,
+            "lr": lr,
+        }
+        if config.probe and np.isfinite(self._fitness[-1]):
+            own = float(self._fitness[-1])
+            metrics |= {
+                "unperturbed_return": own,
+                "unperturbed_rank": float(strict_rank(own, returns)),
+                "unperturbed_percentile": percentile(own, returns),
+            }
+        self.version += 1
+        self._begin()
+        return metrics

@@ -1,0 +1,214 @@
+"""Policy search: any strategy over vectors, with an episode's return as the fitness.
+
+The strategy sees vectors and numbers. What an episode needs besides (blocks, seeds, step caps, observation statistics)
+is kept here, once for all strategies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from baldwin.errors import TicketError
+from baldwin.ops import seeds
+from baldwin.ops.moments import Moments
+from baldwin.rollout import Evaluate, Plan
+from baldwin.types import CENTER, Arrays, Job, Metrics, Outcome, State, Trial
+
+SEASON = 64
+"""Jobs that share lane seeds. A pool with fixed seeds is fast-forwarded by at most this many jobs' episodes, also after a resume."""
+
+
+class CapConfig(BaseModel):
+    """When the clock may end an episode before the environment does."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: Literal["none", "grow", "twice-mean"] = Field(
+        "none", description="grow: starts at `start`, grows when many episodes hit it, never shrinks; twice-mean: 2 x the last generation's mean length"
+    )
+    start: int = Field(200, ge=1, description="First cap, in steps")
+    share: float = Field(0.2, gt=0, le=1, description="grow: the share of episodes at the cap that makes it grow")
+    growth: float = Field(1.5, gt=1, description="grow: by this factor")
+
+
+class SearchConfig(BaseModel):
+    """How candidates are played."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    episodes: int = Field(1, ge=1, description="Episodes of each individual; its fitness is their mean return")
+    block: int = Field(32, ge=2, multiple_of=2, description="Individuals of one job. Part of the run's identity: bits may change with it")
+    lanes: int | None = Field(None, ge=2, multiple_of=2, description="Environments a worker steps side by side; default: one for each individual of a block")
+    common_random_numbers: Literal["pair", "population", "none"] = Field("pair", description="Who meets the same worlds")
+    action_noise: float = Field(0.0, ge=0, description="Std of Gaussian noise on continuous actions in training, in units of half the action range")
+    cap: CapConfig = CapConfig()
+
+
+class Strategy(Protocol):
+    """Ask/tell over flat vectors, with tickets."""
+
+    center: NDArray[np.float32]
+
+    @property
+    def version(self) -> int:
+        """Updates made so far."""
+
+    def ask(self, n: int) -> list[Trial]:
+        """Up to n candidates (the unperturbed centre may ride along); an empty list means that it waits."""
+
+    def reopen(self, ticket: int) -> Trial:
+        """The trial of an open ticket again, after a resume."""
+
+    def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        """Take results in any order, each ticket once; metrics when they completed an update."""
+
+    def state_dict(self) -> State:
+        """All that changes."""
+
+    def load_state_dict(self, state: State) -> None:
+        """Be the strategy that wrote `state`."""
+
+
+class Search:
+    """An algorithm for the loop, made of a strategy and the way its candidates are played."""
+
+    gradient_steps = 0
+
+    def __init__(self, strategy: Strategy, config: SearchConfig, *, seed: int, obs_size: int, max_episode_steps: int | None, normalize: bool) -> None:
+        self.strategy, self._config, self._seed, self._limit = strategy, config, seed, max_episode_steps
+        self._normalize = normalize
+        self.moments = Moments.empty(obs_size)
+        self.cap = float(config.cap.start)
+        self.env_steps = self.episodes = self.failures = 0
+        self._asked = 0  # jobs
+        self._open: dict[int, int] = {}  # ticket -> number of its job
+        self._reissue: list[int] = []  # jobs whose results were lost with the last process
+        self._fresh: dict[int, NDArray[np.float64]] = {}  # ticket -> observation moments of this generation
+        self._lengths: dict[int, tuple[int, float]] = {}  # ticket -> (steps, truncated share) of this generation
+        self._published = -1
+        self._width = config.lanes or config.block + 2  # even, and one for the centre that rides along with the last block
+        self._rounds = math.ceil(config.block / self._width) * config.episodes
+
+    @property
+    def version(self) -> int:
+        """Updates made so far."""
+        return self.strategy.version
+
+    def publish(self) -> list[tuple[str, int, Arrays]]:
+        """The centre and the observation statistics, once a version."""
+        if self._published == self.version:
+            return []
+        self._published = self.version
+        return [(CENTER, self.version, self.policy_state())]
+
+    def ask(self, n: int) -> list[Job]:
+        """Up to n blocks: lost ones first, under their old tickets, then new ones."""
+        jobs: list[Job] = []
+        while len(jobs) < n:
+            if self._reissue:
+                number = self._reissue.pop(0)
+                trials = [self.strategy.reopen(ticket) for ticket, job in self._open.items() if job == number]
+            else:
+                trials = self.strategy.ask(self._config.block)
+                if not trials:
+                    break
+                number, self._asked = self._asked, self._asked + 1
+                self._open |= dict.fromkeys((t.id for t in trials), number)
+            jobs.append(Evaluate(tuple(trials), self._plan(number)))
+        return jobs
+
+    def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        """Take results in any order; statistics and caps move only when the strategy does."""
+        before = self.version
+        unknown = [o.ticket for o in outcomes if o.ticket not in self._open]
+        if unknown or len({o.ticket for o in outcomes}) < len(outcomes):
+            raise TicketError(f"expected open tickets, each once; got {unknown or [o.ticket for o in outcomes]}. Tell a trial only once.")
+        found = self.strategy.tell(outcomes)
+        for outcome in outcomes:
+            del self._open[outcome.ticket]
+            self.env_steps += outcome.env_steps
+            self.episodes += self._config.episodes
+            self.failures += outcome.failed
+            self._lengths[outcome.ticket] = (outcome.env_steps, outcome.truncated)
+            if "obs_moments" in outcome.arrays:
+                self._fresh[outcome.ticket] = np.asarray(outcome.arrays["obs_moments"])
+        if self.version == before:
+            return None
+        return (found or {}) | self._turn()
+
+    def policy_state(self) -> Arrays:
+        """Greedy parameters and observation moments."""
+        return {"params": self.strategy.center, "obs_moments": self.moments.pack()}
+
+    def state_dict(self) -> State:
+        """All that changes, open tickets included."""
+        return {
+            "strategy": self.strategy.state_dict(),
+            "obs_moments": self.moments.pack(),
+            "counters": {"env_steps": self.env_steps, "episodes": self.episodes, "failures": self.failures, "asked": self._asked},
+            "cap": self.cap,
+            "open": [list(pair) for pair in self._open.items()],
+            "fresh": {str(t): m for t, m in self._fresh.items()},
+            "lengths": [[t, *pair] for t, pair in self._lengths.items()],
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Be the search that wrote `state`; its open blocks will be asked again."""
+        self.strategy.load_state_dict(state["strategy"])
+        self.moments = Moments.unpack(state["obs_moments"])
+        counters = state["counters"]
+        self.env_steps, self.episodes, self.failures = counters["env_steps"], counters["episodes"], counters["failures"]
+        self._asked, self.cap = counters["asked"], state["cap"]
+        self._open = {int(t): int(job) for t, job in state["open"]}
+        self._fresh = {int(t): m for t, m in state["fresh"].items()}
+        self._lengths = {int(t): (int(steps), float(share)) for t, steps, share in state["lengths"]}
+        self._published = -1
+        self.reissue()
+
+    def reissue(self) -> None:
+        """Ask every open block again: nobody is working on them any more."""
+        self._reissue = sorted(set(self._open.values()))
+
+    def _plan(self, number: int) -> Plan:
+        everybody = self._config.common_random_numbers == "population"
+        season, place = divmod(self.version if everybody else number, SEASON)
+        sharing = {"pair": 2, "population": self._width, "none": 1}[self._config.common_random_numbers]
+        lane = seeds.seeds(self._width, self._seed, seeds.Stream.TRAIN, season)
+        return Plan(
+            purpose="train",
+            version=self.version,
+            seeds=lane[np.arange(self._width) // sharing],
+            skip=place * self._rounds,
+            episodes=self._config.episodes,
+            limit=self._step_limit(),
+            action_noise=self._config.action_noise,
+            collect=self._normalize,
+        )
+
+    def _step_limit(self) -> int | None:
+        if self._config.cap.rule == "none":
+            return self._limit
+        return min(int(self.cap), self._limit or int(self.cap))
+
+    def _turn(self) -> Metrics:
+        """Merge what this generation saw, in the order of tickets, and move the cap."""
+        for ticket in sorted(self._fresh):
+            self.moments = self.moments.merge(Moments.unpack(self._fresh[ticket]))
+        table = np.array([self._lengths[t] for t in sorted(self._lengths)], np.float64)  # [N, 2]
+        steps, truncated = table[:, 0] / self._config.episodes, float(table[:, 1].mean())
+        metrics = {"episode_length": float(steps.mean()), "truncated_fraction": truncated}
+        cap = self._config.cap
+        if cap.rule == "grow" and truncated >= cap.share:
+            self.cap = min(self.cap * cap.growth, float(self._limit or math.inf))
+        elif cap.rule == "twice-mean":
+            self.cap = max(1.0, math.floor(2 * float(steps.mean())))
+        if cap.rule != "none":
+            metrics["episode_cap"] = float(self._step_limit() or 0)
+        self._fresh, self._lengths = {}, {}
+        return metrics

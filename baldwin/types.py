@@ -1,0 +1,153 @@
+"""The nouns that cross rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baldwin.ops.noise import Noise
+
+Floats = NDArray[np.float32] | NDArray[np.float64]
+Arrays = Mapping[str, NDArray[Any]]
+Metrics = dict[str, float]
+State = dict[str, Any]
+"""Numbers, strings, arrays and nestings of them: what a checkpoint can hold without pickle."""
+
+CENTER = "center"
+"""The key under which every algorithm shares its greedy parameters and observation statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """How a worker rebuilds a candidate: the shared centre plus `scale` times the noise of (generation, pair)."""
+
+    noise: Noise
+    generation: int
+    pair: int
+    scale: float  # sign * sigma; 0.0 is the centre itself
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate on its way out; its id is the ticket back."""
+
+    id: int
+    version: int  # updates already made when it was asked
+    params: Perturbation | NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a trial came to. `fitness` is higher-is-better; NaN with a reason means that the evaluation failed."""
+
+    ticket: int
+    fitness: float
+    env_steps: int = 0
+    truncated: float = 0.0  # share of its episodes that the clock ended
+    reason: str = ""
+    arrays: Arrays = field(default_factory=dict)  # whatever else travels: observation moments, transitions
+
+    @property
+    def failed(self) -> bool:
+        """True where the fitness is not a number one could rank."""
+        return not np.isfinite(self.fitness)
+
+
+class Worker(Protocol):
+    """Where a job runs: it owns an environment and a policy, and holds what was shared."""
+
+    def receive(self, key: str, version: int, arrays: Arrays) -> None:
+        """Keep a shared value until a newer version of it comes."""
+
+    def evaluate(self, trials: Sequence[Trial], plan: Any) -> list[Outcome]:
+        """Play the trials' episodes as planned."""
+
+    def close(self) -> None:
+        """Free the environments."""
+
+
+class Job(Protocol):
+    """A frozen, picklable piece of work."""
+
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        """The trials it answers for."""
+
+    def run(self, worker: Worker) -> list[Outcome]:
+        """Do the work; a pure function of the job and of what was shared."""
+
+
+class Result(NamedTuple):
+    """A job that came back: its outcomes, and where and when it ran by the executor's clock."""
+
+    job: Job
+    outcomes: list[Outcome]
+    worker: int
+    started: float
+    finished: float
+    cpu_seconds: float
+
+
+class Executor(Protocol):
+    """A way to run jobs somewhere. No algorithm may know which one it got."""
+
+    workers: int
+
+    @property
+    def slots(self) -> int:
+        """How many more jobs it would take now."""
+
+    def share(self, key: str, version: int, arrays: Arrays) -> None:
+        """Make this available to all workers, once."""
+
+    def submit(self, job: Job) -> None:
+        """Take a job."""
+
+    def wait(self) -> list[Result]:
+        """Block until at least one job is back; an empty list means that nothing is in flight."""
+
+    def close(self) -> None:
+        """Stop all workers."""
+
+
+class Algorithm(Protocol):
+    """What the loop drives: evolution, gradient or both."""
+
+    @property
+    def version(self) -> int:
+        """Updates made so far."""
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps spent on training so far."""
+
+    @property
+    def gradient_steps(self) -> int:
+        """Back-propagated updates made so far."""
+
+    def publish(self) -> list[tuple[str, int, Arrays]]:
+        """What workers need and do not have yet: (key, version, arrays)."""
+
+    def ask(self, n: int) -> list[Job]:
+        """Up to n jobs; an empty list means that it waits for results."""
+
+    def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        """Take results in any order, each ticket once; returns metrics when they completed an update."""
+
+    def policy_state(self) -> Arrays:
+        """The greedy policy: parameters and observation statistics."""
+
+    def state_dict(self) -> State:
+        """All that changes, open tickets included."""
+
+    def load_state_dict(self, state: State) -> None:
+        """Be the algorithm that wrote `state`."""
+
+
+def failed(job: Job, reason: str) -> list[Outcome]:
+    """The outcomes of a job that could not be done."""
+    return [Outcome(ticket, float("nan"), reason=reason) for ticket in job.tickets]
