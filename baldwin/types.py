@@ -147,6 +147,9 @@ class Algorithm(Protocol):
     def load_state_dict(self, state: State) -> None:
         """Be the algorithm that wrote `state`."""
 
+    def reissue(self) -> None:
+        """Ask for every open job again, under its old tickets: nobody is working on them any more."""
+
 
 def failed(job: Job, reason: str) -> list[Outcome]:
     """The outcomes of a job that could not be done."""

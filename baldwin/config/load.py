@@ -26,7 +26,9 @@ def list_presets() -> dict[str, str]:
     return {f.name.removesuffix(".yaml"): f.read_text().splitlines()[0].lstrip("# ") for f in found}
 
 
-def load_config(preset: str | None, files: Sequence[Path] = (), overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
+def load_config(
+    preset: str | None, files: Sequence[Path] = (), overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None
+) -> RunConfig:
     """Merge in the order preset (or base), files, overrides, and validate.
 
     Raises:
@@ -158,7 +160,11 @@ def _fields_at(path: Iterable[str]) -> list[str]:
     """The valid keys of the section at this path."""
     model: Any = RunConfig
     for part in path:
-        kinds = [model.model_fields[part].annotation, *typing.get_args(model.model_fields[part].annotation)] if part in model.model_fields else []
+        kinds = (
+            [model.model_fields[part].annotation, *typing.get_args(model.model_fields[part].annotation)]
+            if part in model.model_fields
+            else []
+        )
         inner = [t for t in kinds if isinstance(t, type) and issubclass(t, BaseModel)]
         if not inner:
             continue  # a union's branch name

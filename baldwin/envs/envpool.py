@@ -16,7 +16,6 @@ from baldwin.envs.gymnasium import flat_size
 from baldwin.envs.lanes import EnvConfig, Ids, Steps, World
 from baldwin.errors import EnvironmentFailure, missing_extra, nearest
 
-
 # EnvPool declares the bounds of float32 spaces in float64, and Gymnasium says so for each pool that is made.
 warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32.*")
 
@@ -121,5 +120,4 @@ class EnvPoolLanes:
         if self._plain:
             return np.asarray(obs).reshape(len(obs), self._size)
         rows = obs if not isinstance(obs, dict) else [dict(zip(obs, row, strict=True)) for row in zip(*obs.values(), strict=True)]
-        return np.stack([spaces.flatten(self._space, row) for row in rows])
-
+        return np.stack([np.asarray(spaces.flatten(self._space, row)) for row in rows])

@@ -37,12 +37,16 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
             entry = getattr(module, name, None)
             if not callable(entry):
                 known = [n for n in vars(module) if isinstance(getattr(module, n), type)]
-                raise EnvironmentFailure(f"env.id {config.id!r}: {module_name!r} has no class {name!r} and registers no such id.{nearest(name, known)}")
+                raise EnvironmentFailure(
+                    f"env.id {config.id!r}: {module_name!r} has no class {name!r} and registers no such id.{nearest(name, known)}"
+                )
             return lambda **kw: entry(**config.kwargs, **kw), config.max_episode_steps
     try:
         spec = copy.deepcopy(gym.spec(name))
     except gym.error.Error as error:
-        raise EnvironmentFailure(f"no environment {name!r} is registered with Gymnasium.{nearest(name, gym.registry)} (baldwin list envs)") from error
+        raise EnvironmentFailure(
+            f"no environment {name!r} is registered with Gymnasium.{nearest(name, gym.registry)} (baldwin list envs)"
+        ) from error
     limit = config.max_episode_steps or spec.max_episode_steps
     spec.order_enforce = False
     return lambda **kw: gym.make(spec, max_episode_steps=-1, disable_env_checker=True, **{**config.kwargs, **kw}), limit
@@ -65,7 +69,9 @@ def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
                 raise missing_extra(extra, f"environment {config.id!r}") from error
         raise EnvironmentFailure(f"environment {config.id!r} needs a package that is not installed: {error}") from error
     except Exception as error:
-        raise EnvironmentFailure(f"environment {config.id!r} could not be made: {type(error).__name__}: {error}. Check env.kwargs.") from error
+        raise EnvironmentFailure(
+            f"environment {config.id!r} could not be made: {type(error).__name__}: {error}. Check env.kwargs."
+        ) from error
 
 
 def describe(config: EnvConfig) -> World:
@@ -97,7 +103,9 @@ class GymnasiumLanes:
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
         space = world.obs_space
-        self._flat: Callable[[Any], Any] = (lambda o: o) if isinstance(space, spaces.Box) and len(space.shape) == 1 else (lambda o: spaces.flatten(space, o))
+        self._flat: Callable[[Any], Any] = (
+            (lambda o: o) if isinstance(space, spaces.Box) and len(space.shape) == 1 else (lambda o: spaces.flatten(space, o))
+        )
         self._shape = (world.obs_size,)
 
     def open(self, seeds: NDArray[np.int64], skip: int) -> None:
@@ -122,7 +130,7 @@ class GymnasiumLanes:
         envs, flat, shape = self._envs, self._flat, self._shape
         for row, lane in enumerate(ids.tolist()):
             try:
-                seen, reward[row], terminated[row], truncated[row], _ = envs[lane].step(actions[row])  # type: ignore[union-attr]
+                seen, reward[row], terminated[row], truncated[row], _ = envs[lane].step(actions[row])
                 seen = flat(seen)
                 if np.shape(seen) != shape:
                     raise ValueError(shape_message(shape, np.shape(seen)))

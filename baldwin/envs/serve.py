@@ -61,7 +61,9 @@ def _raise(lanes: Lanes, obs: Any, config: EnvConfig) -> None:
     if lanes.failures:
         raise EnvironmentFailure(next(iter(lanes.failures.values())))
     if not np.isfinite(obs).all():
-        raise EnvironmentFailure(f"environment {config.id!r} returned an observation that is not finite: {obs[0]}. Expected finite numbers.")
+        raise EnvironmentFailure(
+            f"environment {config.id!r} returned an observation that is not finite: {obs[0]}. Expected finite numbers."
+        )
 
 
 def list_envs(pattern: str = "*") -> list[tuple[str, str]]:
@@ -71,4 +73,3 @@ def list_envs(pattern: str = "*") -> list[tuple[str, str]]:
     names = set(gym.registry) | envpool.ids()
     chosen = sorted(n for n in names if fnmatch.fnmatch(n.lower(), pattern.lower()))
     return [(name, choose_backend(EnvConfig(id=name))) for name in chosen]
-

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from baldwin.executors.config import ExecutorConfig, WorkerFactory
 from baldwin.executors.inline import InlineExecutor
 from baldwin.executors.process import ProcessExecutor
@@ -10,7 +12,11 @@ from baldwin.types import Executor
 
 __all__ = ["EXECUTORS", "ExecutorConfig", "InlineExecutor", "ProcessExecutor", "VirtualExecutor", "make_executor"]
 
-EXECUTORS = {"inline": InlineExecutor, "process": ProcessExecutor, "virtual": VirtualExecutor}
+EXECUTORS: dict[str, Callable[[WorkerFactory, ExecutorConfig], Executor]] = {
+    "inline": InlineExecutor,
+    "process": ProcessExecutor,
+    "virtual": VirtualExecutor,
+}
 
 
 def make_executor(config: ExecutorConfig, make_worker: WorkerFactory) -> Executor:

@@ -23,7 +23,9 @@ class ExecutorConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["inline", "process", "virtual"] = Field("process", description="inline: this process; process: all cores; virtual: simulated workers")
+    name: Literal["inline", "process", "virtual"] = Field(
+        "process", description="inline: this process; process: all cores; virtual: simulated workers"
+    )
     workers: PositiveInt | Literal["auto"] = Field("auto", description="auto: as many as there are cores")
     timeout: float = Field(600.0, gt=0, description="Seconds after which a job counts as hung and is tried elsewhere")
     retries: int = Field(2, ge=0, description="How often a job that killed or hung its worker is tried again")

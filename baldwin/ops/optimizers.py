@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +13,15 @@ Vector = NDArray[np.float64]
 Memory = dict[str, Any]
 
 
-class Knobs(Protocol):
-    """What an optimiser reads from a config."""
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What optimisers may be tuned by."""
 
-    momentum: float
-    beta1: float
-    beta2: float
-    epsilon: float
-    max_speed: float | None
+    momentum: float = 0.9
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    max_speed: float | None = None
 
 
 def norm(x: Vector) -> float:

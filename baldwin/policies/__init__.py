@@ -1,7 +1,7 @@
 """From observations to actions: flat vectors in, many individuals at once, no copies of modules."""
 
 from baldwin.policies.actions import ActionMap
-from baldwin.policies.config import PolicyConfig, Policy, make_policy
+from baldwin.policies.config import Policy, PolicyConfig, make_policy
 from baldwin.policies.greedy import GreedyPolicy, Normalizer
 from baldwin.policies.stack import Stack, stack_members
 

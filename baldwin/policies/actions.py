@@ -25,7 +25,10 @@ class ActionMap:
             self.size = int(np.prod(space.shape))
             bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
             self._squash = squash if bounded else "none"
-            low, high = (np.asarray(b, np.float32).ravel() if bounded else np.full(self.size, s, np.float32) for b, s in ((space.low, -1), (space.high, 1)))
+            low, high = (
+                np.asarray(b, np.float32).ravel() if bounded else np.full(self.size, s, np.float32)
+                for b, s in ((space.low, -1), (space.high, 1))
+            )
             self._middle, self._half = torch.from_numpy((high + low) / 2), torch.from_numpy((high - low) / 2)
         elif isinstance(space, spaces.Discrete):
             self.size = int(space.n)
@@ -34,7 +37,9 @@ class ActionMap:
         elif isinstance(space, spaces.MultiBinary):
             self.size = int(np.prod(space.shape))
         else:
-            raise ConfigError(f"no policy for the action space {space}: expected Box, Discrete, MultiDiscrete or MultiBinary. Wrap the environment.")
+            raise ConfigError(
+                f"no policy for the action space {space}: expected Box, Discrete, MultiDiscrete or MultiBinary. Wrap the environment."
+            )
 
     def __call__(self, out: Tensor, noise: Tensor | None = None) -> NDArray[Any]:
         """Actions [k, ...] for outputs [k, size]; noise [k, size] is in units of half the Box and stays inside it."""
@@ -44,7 +49,7 @@ class ActionMap:
         if isinstance(space, spaces.Discrete):
             return out.argmax(1).numpy() + int(space.start)
         if isinstance(space, spaces.MultiDiscrete):
-            choices = [part.argmax(1) for part in out.split([int(n) for n in space.nvec], 1)]
+            choices = [part.argmax(1) for part in torch.split(out, [int(n) for n in space.nvec], 1)]  # type: ignore[no-untyped-call]
             return torch.stack(choices, 1).numpy() + space.start
         return (out > 0).numpy().astype(np.int8).reshape(-1, *space.shape)  # type: ignore[misc]
 

@@ -29,11 +29,15 @@ class PolicyConfig(BaseModel):
         "normc", description="normc: unit-norm weights, zero bias; xavier: uniform, zero bias; torch: nn.Linear's own"
     )
     output_scale: float = Field(0.01, gt=0, description="normc: the norm of each output unit's weights")
-    squash: Literal["tanh", "clip", "none"] = Field("tanh", description="How outputs become continuous actions within the Box; none passes them on as they are")
+    squash: Literal["tanh", "clip", "none"] = Field(
+        "tanh", description="How outputs become continuous actions within the Box; none passes them on as they are"
+    )
     normalize_obs: bool = Field(True, description="Scale observations by running statistics, frozen within a generation")
     obs_clip: float = Field(5.0, gt=0, description="Normalised observations are cut at +- this")
     obs_std_floor: float = Field(0.1, gt=0, description="No observation counts as varying less than this")
-    module: str | None = Field(None, description="package.module:Class of your own nn.Module, made as Class(obs_size, action_size, **kwargs)")
+    module: str | None = Field(
+        None, description="package.module:Class of your own nn.Module, made as Class(obs_size, action_size, **kwargs)"
+    )
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to your module")
 
     @model_validator(mode="after")

@@ -33,7 +33,9 @@ class Normalizer:
 class GreedyPolicy(nn.Module):
     """One trained individual: `act(obs)` gives the action for one raw observation."""
 
-    def __init__(self, config: PolicyConfig, obs_space: gym.Space[Any], action_space: gym.Space[Any], params: NDArray[np.float32], moments: Moments) -> None:
+    def __init__(
+        self, config: PolicyConfig, obs_space: gym.Space[Any], action_space: gym.Space[Any], params: NDArray[np.float32], moments: Moments
+    ) -> None:
         super().__init__()
         self._space, self._normalize = obs_space, Normalizer(config, moments)
         self.action_map = ActionMap(action_space, config.squash)

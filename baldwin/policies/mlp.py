@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -15,6 +15,12 @@ from baldwin.ops import seeds
 from baldwin.ops.noise import Noise, Shape
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh_, "relu": torch.relu_, "selu": torch.selu_}
+
+
+def split(rows: Tensor, shapes: tuple[Shape, ...]) -> list[Tensor]:
+    """Parameter tensors [N, *shape] as views of flat rows [N, D]."""
+    ends = list(accumulate(math.prod(s) for s in shapes))
+    return [rows[:, end - math.prod(s) : end].view(len(rows), *s) for end, s in zip(ends, shapes, strict=True)]
 
 
 class MLP:
@@ -43,7 +49,7 @@ class MLP:
         return np.concatenate(parts).astype(np.float32)
 
     def bind(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        tensors = [part.unflatten(1, shape) for part, shape in zip(rows.split([math.prod(s) for s in self.shapes], 1), self.shapes, strict=True)]
+        tensors = split(rows, self.shapes)
         layers = [(w.transpose(1, 2), b.unsqueeze(1)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
 
         def forward(x: Tensor) -> Tensor:
@@ -56,25 +62,19 @@ class MLP:
         return forward
 
     def bind_low_rank(self, center: Tensor, noise: Noise, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        base: list[Tensor] = []
-        thin: list[tuple[Tensor, Tensor] | Tensor] = []
-        for shape, params, normals in noise.slices():
-            base.append(center[params].view(shape))
-            part = rows[:, normals]
-            if noise.low_rank(shape):
-                cut = shape[0] * noise.rank
-                a, b = part[:, :cut].unflatten(1, (shape[0], -1)), part[:, cut:].unflatten(1, (shape[1], -1))
-                thin.append((a.transpose(1, 2), b))  # [N, r, out], [N, in, r]
-            else:
-                thin.append(part)
-        layers = list(zip(base[::2], base[1::2], thin[::2], thin[1::2], strict=True))
+        count, r = len(rows), noise.rank
+        tensors = [(center[params].view(shape), rows[:, normals], shape) for shape, params, normals in noise.slices()]
+        layers = []
+        for (weight, thin, (fan_out, fan_in)), (bias, own_bias, _) in zip(tensors[::2], tensors[1::2], strict=True):
+            a = thin[:, : fan_out * r].view(count, fan_out, r).transpose(1, 2)  # [N, r, out]
+            b = thin[:, fan_out * r :].view(count, fan_in, r)
+            layers.append((weight.t(), bias, a, b, own_bias))
 
         def forward(x: Tensor) -> Tensor:
             h = x
-            for number, (weight, bias, factors, bias_noise) in enumerate(layers):
-                a, b = factors  # the base product is shared by all; each individual adds two thin ones
-                own = torch.bmm(torch.bmm(h.unsqueeze(1), b), a).squeeze(1)
-                h = torch.addmm(bias, h, weight.t()).add_(own).add_(bias_noise)
+            for number, (weight, bias, a, b, own_bias) in enumerate(layers):
+                own = torch.bmm(torch.bmm(h.unsqueeze(1), b), a).squeeze(1)  # the base product below is shared by all
+                h = torch.addmm(bias, h, weight).add_(own).add_(own_bias)
                 h = self._activate(h) if number < len(layers) - 1 else h
             return h
 

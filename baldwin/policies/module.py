@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.func import functional_call, vmap
 
 from baldwin.errors import ConfigError, nearest
 from baldwin.ops.noise import Noise, Shape
+from baldwin.policies.mlp import split
 
 
 def find_class(path: str) -> type[nn.Module]:
@@ -47,15 +47,16 @@ class ModulePolicy:
         with torch.no_grad():
             out = self._module(torch.zeros(1, obs_size))
         if not isinstance(out, Tensor) or tuple(out.shape) != (1, out_size):
-            raise ConfigError(f"policy.module {path!r}: expected an output of shape (1, {out_size}) for an input of shape (1, {obs_size}); got {getattr(out, 'shape', type(out))}")
+            raise ConfigError(
+                f"policy.module {path!r}: expected an output of shape (1, {out_size}) for an input of shape (1, {obs_size}); got {getattr(out, 'shape', type(out))}"
+            )
 
     def init(self, seed: int) -> NDArray[np.float32]:
         parts = [p.detach().reshape(-1) for p in self._seeded(seed).parameters()]
         return np.asarray(torch.cat(parts).numpy(), np.float32)
 
     def bind(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        parts = rows.split([math.prod(s) for s in self.shapes], 1)
-        params = {n: p.unflatten(1, s) if s else p.squeeze(1) for n, p, s in zip(self._names, parts, self.shapes, strict=True)}
+        params = dict(zip(self._names, split(rows, self.shapes), strict=True))
 
         def one(own: dict[str, Tensor], x: Tensor) -> Tensor:
             out: Tensor = functional_call(self._module, own, (x.unsqueeze(0),))
@@ -70,5 +71,5 @@ class ModulePolicy:
     def _seeded(self, seed: int) -> nn.Module:
         """Modules draw their weights from torch's global generator: lend it a seed and give it back untouched."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(seed)  # type: ignore[no-untyped-call]
             return self._make().eval()

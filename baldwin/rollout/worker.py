@@ -54,7 +54,7 @@ class RolloutWorker:
         stack = stack_members(self._policy, trials, self._center, len(plan.seeds))
         lanes = self._lanes_for(plan)
         played = play(lanes, stack, len(trials), self._normalize, self._act, plan)
-        outcomes = [
+        return [
             Outcome(
                 trial.id,
                 float(played.returns[row].mean()),
@@ -65,7 +65,6 @@ class RolloutWorker:
             )
             for row, trial in enumerate(trials)
         ]
-        return outcomes
 
     def close(self) -> None:
         """Free the environments."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validato
 from baldwin.errors import EnvironmentFailure, TicketError
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise, Shape, weighted_halves
-from baldwin.ops.optimizers import OPTIMIZERS, Memory, norm
+from baldwin.ops.optimizers import OPTIMIZERS, Knobs, Memory, norm
 from baldwin.ops.schedules import scheduled
 from baldwin.ops.shaping import SHAPINGS, percentile, strict_rank, tie_fraction
 from baldwin.ops.statistics import cosine
@@ -46,15 +46,21 @@ class ESConfig(SearchConfig):
     epsilon: PositiveFloat = Field(1e-8, description="adam")
     max_speed: PositiveFloat | None = Field(None, description="clipup; default 2 x lr")
     weight_decay: float = Field(0.005, ge=0, lt=1, description="Decoupled: parameters shrink by lr x this, once an update")
-    shaping: Literal["ranks", "zscore", "raw", "log-ranks"] | None = Field(None, description="Default: ranks; log-ranks under convention pytorch-es")
-    convention: Literal["paper", "es-torch", "pytorch-es"] = Field("paper", description="Whose learning rates these are: see docs/algorithms.md")
+    shaping: Literal["ranks", "zscore", "raw", "log-ranks"] | None = Field(
+        None, description="Default: ranks; log-ranks under convention pytorch-es"
+    )
+    convention: Literal["paper", "es-torch", "pytorch-es"] = Field(
+        "paper", description="Whose learning rates these are: see docs/algorithms.md"
+    )
     rank: int = Field(0, ge=0, description="Low-rank perturbations A B^T / sqrt(rank) of each matrix; 0 is full rank")
     probe: bool = Field(True, description="Also play the unperturbed parameters each generation, to rank them among the population")
 
     @model_validator(mode="after")
     def _shaping_of_convention(self) -> Self:
         if self.common_random_numbers == "population" and self.lanes not in (None, self.block):
-            raise ValueError("common_random_numbers=population needs lanes equal to block (or unset): a lane that plays twice would meet a second world")
+            raise ValueError(
+                "common_random_numbers=population needs lanes equal to block (or unset): a lane that plays twice would meet a second world"
+            )
         return self
 
 
@@ -78,7 +84,9 @@ class OpenAIES:
         self.center = np.array(center, np.float32)
         self.noise = Noise(seeds.key(seed, seeds.Stream.NOISE), shapes or ((len(center),),), config.rank)
         self.version = 0
+        self._knobs = Knobs(config.momentum, config.beta1, config.beta2, config.epsilon, config.max_speed)
         self._memory: Memory = {}
+        self._asked, self._reason = 0, ""
         self._begin()
 
     @property
@@ -169,7 +177,7 @@ class OpenAIES:
         n = len(returns)
         halves = weighted_halves(self.noise, self.version, weights)
         gradient = (halves[0] + halves[1]) * (gradient_factor(config, n, sigma) / (n * sigma))
-        step, self._memory = OPTIMIZERS[config.optimizer](gradient, self._memory, lr, config)
+        step, self._memory = OPTIMIZERS[config.optimizer](gradient, self._memory, lr, self._knobs)
         old = self.center.astype(np.float64)
         self.center = (old + step - lr * config.weight_decay * old).astype(np.float32)
         length = norm(old)

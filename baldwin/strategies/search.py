@@ -30,7 +30,8 @@ class CapConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rule: Literal["none", "grow", "twice-mean"] = Field(
-        "none", description="grow: starts at `start`, grows when many episodes hit it, never shrinks; twice-mean: 2 x the last generation's mean length"
+        "none",
+        description="grow: starts at `start`, grows when many episodes hit it, never shrinks; twice-mean: 2 x the last generation's mean length",
     )
     start: int = Field(200, ge=1, description="First cap, in steps")
     share: float = Field(0.2, gt=0, le=1, description="grow: the share of episodes at the cap that makes it grow")
@@ -44,9 +45,13 @@ class SearchConfig(BaseModel):
 
     episodes: int = Field(1, ge=1, description="Episodes of each individual; its fitness is their mean return")
     block: int = Field(32, ge=2, multiple_of=2, description="Individuals of one job. Part of the run's identity: bits may change with it")
-    lanes: int | None = Field(None, ge=2, multiple_of=2, description="Environments a worker steps side by side; default: one for each individual of a block")
+    lanes: int | None = Field(
+        None, ge=2, multiple_of=2, description="Environments a worker steps side by side; default: one for each individual of a block"
+    )
     common_random_numbers: Literal["pair", "population", "none"] = Field("pair", description="Who meets the same worlds")
-    action_noise: float = Field(0.0, ge=0, description="Std of Gaussian noise on continuous actions in training, in units of half the action range")
+    action_noise: float = Field(
+        0.0, ge=0, description="Std of Gaussian noise on continuous actions in training, in units of half the action range"
+    )
     cap: CapConfig = CapConfig()
 
 
@@ -80,7 +85,9 @@ class Search:
 
     gradient_steps = 0
 
-    def __init__(self, strategy: Strategy, config: SearchConfig, *, seed: int, obs_size: int, max_episode_steps: int | None, normalize: bool) -> None:
+    def __init__(
+        self, strategy: Strategy, config: SearchConfig, *, seed: int, obs_size: int, max_episode_steps: int | None, normalize: bool
+    ) -> None:
         self.strategy, self._config, self._seed, self._limit = strategy, config, seed, max_episode_steps
         self._normalize = normalize
         self.moments = Moments.empty(obs_size)
@@ -153,13 +160,14 @@ class Search:
             "obs_moments": self.moments.pack(),
             "counters": {"env_steps": self.env_steps, "episodes": self.episodes, "failures": self.failures, "asked": self._asked},
             "cap": self.cap,
+            "reissue": self._reissue,
             "open": [list(pair) for pair in self._open.items()],
             "fresh": {str(t): m for t, m in self._fresh.items()},
             "lengths": [[t, *pair] for t, pair in self._lengths.items()],
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Be the search that wrote `state`; its open blocks will be asked again."""
+        """Be the search that wrote `state`."""
         self.strategy.load_state_dict(state["strategy"])
         self.moments = Moments.unpack(state["obs_moments"])
         counters = state["counters"]
@@ -168,8 +176,8 @@ class Search:
         self._open = {int(t): int(job) for t, job in state["open"]}
         self._fresh = {int(t): m for t, m in state["fresh"].items()}
         self._lengths = {int(t): (int(steps), float(share)) for t, steps, share in state["lengths"]}
+        self._reissue = [int(job) for job in state["reissue"]]
         self._published = -1
-        self.reissue()
 
     def reissue(self) -> None:
         """Ask every open block again: nobody is working on them any more."""

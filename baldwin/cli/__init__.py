@@ -1,0 +1,1 @@
+"""A person speaks: parsing and printing only."""

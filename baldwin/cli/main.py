@@ -1,0 +1,235 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from baldwin import __version__
+from baldwin.errors import BaldwinError, UserError
+
+app = typer.Typer(
+    help="Train policies by evolution, by gradient, and by both at once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+out, err = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+
+RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("-m", metavar="KEY=VALUE", help="Override a key, as in -m algorithm.lr=0.02; values are YAML.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the summary.")]
+
+
+@app.command()
+def train(
+    preset: Annotated[
+        str | None, typer.Argument(metavar="PRESET", help="A name from: baldwin list presets. May be left out if -c or -m set env.id.")
+    ] = None,
+    files: Annotated[
+        list[Path] | None, typer.Option("-c", metavar="FILE", help="A YAML file, merged over the preset; may be repeated.")
+    ] = None,
+    overrides: Overrides = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run directory; default: a new one under run.out.")
+    ] = None,
+    quiet: Quiet = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the config and exit.")] = False,
+) -> None:
+    """Train; Ctrl-C saves and says how to go on."""
+    from baldwin.config import RunConfig, load_config
+
+    if schema:
+        print(json.dumps(RunConfig.model_json_schema(), indent=1))
+        return
+    if preset is None and not files and not overrides:
+        raise UserError("train needs a PRESET, -c FILE or -m env.id=...: see baldwin list presets")
+    from baldwin.runs.run import start
+
+    _drive(lambda: start(load_config(preset, files or (), overrides or ()), out_dir), quiet)
+
+
+@app.command()
+def resume(directory: RunDir, overrides: Overrides = None, quiet: Quiet = False) -> None:
+    """Go on exactly where a run stopped, also after kill -9. -m may change stop, run and executor."""
+    from baldwin.runs.run import Run
+    from baldwin.runs.run import resume as pick_up
+
+    def prepare() -> Run:
+        run, complaints = pick_up(directory, overrides or ())
+        for text in complaints:
+            err.print(f"warning: {text}; using an earlier one", markup=False)
+        return run
+
+    _drive(prepare, quiet)
+
+
+def _drive(prepare: Callable[[], Any], quiet: bool) -> None:
+    from baldwin.runs.progress import make_progress
+    from baldwin.runs.report import plot_run
+    from baldwin.runs.run import drive
+
+    run = prepare()
+    path = run.directory.path
+    if not quiet:
+        out.print(f"run directory: {path}", markup=False, highlight=False)
+    try:
+        with make_progress(run.config, out, quiet) as progress:
+            drive(run, [progress])
+    except KeyboardInterrupt:
+        plot_run(run.directory)
+        err.print(f"stopped at generation {run.algorithm.version}; saved. Go on with: baldwin resume {path}", markup=False)
+        raise typer.Exit(130) from None
+    curve = plot_run(run.directory)
+    out.print(
+        f"done ({run.stopped_by}): score {run.score:.2f} at generation {run.algorithm.version}, {run.algorithm.env_steps:,} env steps, "
+        f"{run.clock.wall:.1f} s\nparams_sha256 {run.params_sha256()}\ncurve: {curve}\nwatch it: baldwin render {path}",
+        markup=False,
+        highlight=False,
+    )
+
+
+@app.command()
+def evaluate(
+    directory: RunDir,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Of the episodes' seeds; training never sees them.")] = 0,
+    checkpoint: Annotated[int | None, typer.Option(metavar="K", min=0, help="The generation; default: the newest checkpoint.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Play the greedy policy on held-out seeds: mean, std, IQM, 95 % confidence interval."""
+    from baldwin.runs.evaluation import evaluate_run
+
+    found = evaluate_run(directory, episodes, seed, checkpoint)
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    out.print(
+        f"generation {found.generation}, {found.episodes} episodes\nmean {found.mean:.2f}  std {found.std:.2f}  IQM {found.iqm:.2f}  "
+        f"95 % CI [{found.ci[0]:.2f}, {found.ci[1]:.2f}]  min {found.min:.2f}  max {found.max:.2f}  length {found.length:.1f}",
+        highlight=False,
+        markup=False,
+    )
+
+
+@app.command()
+def render(
+    directory: RunDir,
+    video: Annotated[Path | None, typer.Option(help="An .mp4 or .gif file; default: in the run directory.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to film.")] = 1,
+    generation: Annotated[
+        int | None, typer.Option(metavar="K", min=0, help="Any generation, from the journal; default: the newest checkpoint.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the episodes.")] = 0,
+) -> None:
+    """Film the greedy policy; needs no screen."""
+    from baldwin.runs.video import render_run
+
+    path, returns = render_run(directory, video, episodes, generation, seed)
+    out.print(f"video: {path}  returns: {', '.join(f'{r:.1f}' for r in returns)}", markup=False, highlight=False)
+
+
+@app.command()
+def replay(directory: RunDir, generation: Annotated[int, typer.Option(metavar="K", min=0, help="The generation to rebuild.")]) -> None:
+    """Rebuild the parameters of a generation from the reward journal alone and print their hash."""
+    from baldwin.runs.checkpoint import policy_hash
+    from baldwin.runs.directory import RunDirectory
+    from baldwin.runs.history import rebuild
+
+    print(policy_hash(rebuild(RunDirectory.find(directory), generation)))
+
+
+@app.command()
+def show(directory: RunDir, as_json: Json = False) -> None:
+    """What ran and where it stands."""
+    from baldwin.runs.report import describe_run
+
+    found = describe_run(directory)
+    if as_json:
+        print(json.dumps(found))
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in found.items():
+        table.add_row(name, json.dumps(value) if isinstance(value, list | dict) else str(value))
+    out.print(table, markup=False)
+
+
+@app.command()
+def compare(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR ...", help="Run directories; runs of one name are seeds of one thing.")],
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Final scores over seeds, IQM with bootstrap intervals, and curves against env steps and wall-clock."""
+    from baldwin.runs.report import compare_runs, plot_groups
+
+    groups = compare_runs(directories)
+    rows = [group.row() for group in groups]
+    if plot:
+        plot_groups(groups, plot)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table("run", "seeds", "IQM", "95 % CI", "median", "min", "max", "env steps", "seconds")
+    for r in rows:
+        numbers = (f"{r[k]:,.1f}" for k in ("median", "min", "max"))
+        table.add_row(
+            r["name"],
+            str(r["seeds"]),
+            f"{r['iqm']:,.1f}",
+            f"[{r['ci'][0]:,.1f}, {r['ci'][1]:,.1f}]",
+            *numbers,
+            f"{r['env_steps']:,.0f}",
+            f"{r['wall_seconds']:,.1f}",
+        )
+    out.print(table, markup=False)
+    if plot:
+        out.print(f"plot: {plot}", markup=False)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(metavar="presets|algorithms|envs", help="What to list.")],
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Only names that match; * and ? are wildcards.")] = "*",
+) -> None:
+    """List presets, algorithms, or environments with the backend that would serve each."""
+    from baldwin.errors import pick
+    from baldwin.runs.catalog import CATALOGS
+
+    for name, note in pick(CATALOGS, what, "list")(pattern):
+        print(f"{name:40} {note}")
+
+
+@app.callback(invoke_without_command=True)
+def version(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Train policies by evolution, by gradient, and by both at once."""
+    if show_version:
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C, 1 anything else."""
+    sys.path.insert(0, os.getcwd())  # a user's own package in the working directory
+    try:
+        app()
+    except UserError as error:
+        err.print(f"error: {error}", markup=False, highlight=False)
+        sys.exit(2)
+    except BaldwinError as error:
+        err.print(f"error: {error}", markup=False, highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
