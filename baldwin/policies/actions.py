@@ -49,7 +49,7 @@ class ActionMap:
         if isinstance(space, spaces.Discrete):
             return out.argmax(1).numpy() + int(space.start)
         if isinstance(space, spaces.MultiDiscrete):
-            choices = [part.argmax(1) for part in torch.split(out, [int(n) for n in space.nvec], 1)]  # type: ignore[no-untyped-call]
+            choices = [part.argmax(1) for part in torch.split(out, [int(n) for n in space.nvec], 1)]
             return torch.stack(choices, 1).numpy() + space.start
         return (out > 0).numpy().astype(np.int8).reshape(-1, *space.shape)  # type: ignore[misc]
 

@@ -39,7 +39,7 @@ class ModulePolicy:
     """Class(obs_size, action_size, **kwargs); forward maps [B, obs_size] to [B, action_size]."""
 
     def __init__(self, path: str, obs_size: int, out_size: int, kwargs: dict[str, Any]) -> None:
-        self._make = lambda: find_class(path)(obs_size, out_size, **kwargs)
+        self._make: Callable[[], nn.Module] = lambda: find_class(path)(obs_size, out_size, **kwargs)
         self._module = self._seeded(0)
         named = dict(self._module.named_parameters())
         self._names = list(named)
@@ -71,5 +71,5 @@ class ModulePolicy:
     def _seeded(self, seed: int) -> nn.Module:
         """Modules draw their weights from torch's global generator: lend it a seed and give it back untouched."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # type: ignore[no-untyped-call]
+            torch.manual_seed(seed)
             return self._make().eval()

@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import pytest
+
+from baldwin.config import list_presets, load_config, read_config, write_config
+from baldwin.config.load import merge, parse_override
+from baldwin.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", list(list_presets()))
+def test_every_preset_is_valid_and_says_what_it_is(name: str) -> None:
+    config = load_config(name)
+    assert config.run.name == name
+    assert len(list_presets()[name]) > 10
+    stop = config.stop
+    assert any(v is not None for v in (stop.env_steps, stop.generations, stop.wall_seconds))
+
+
+def test_later_layers_win_and_lists_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("algorithm: {lr: 0.3, sigma: 0.2}\npolicy: {hidden: [8]}")
+    config = load_config("cartpole", [tmp_path / "a.yaml"], ["algorithm.lr=1e-3", "stop.env_steps=5e6", "policy.hidden=[4, 4, 4]"])
+    assert config.algorithm.lr == 0.001
+    assert config.algorithm.sigma == 0.2
+    assert config.stop.env_steps == 5_000_000
+    assert config.policy.hidden == [4, 4, 4]
+
+
+def test_zero_and_false_are_values() -> None:
+    config = load_config("cartpole", [], ["run.seed=0", "algorithm.weight_decay=0", "policy.normalize_obs=false"])
+    assert (config.run.seed, config.algorithm.weight_decay, config.policy.normalize_obs) == (0, 0, False)
+
+
+def test_a_saved_config_is_the_same_config(tmp_path: Path) -> None:
+    config = load_config("cartpole", [], ["algorithm.sigma={kind: cosine, start: 0.1, end: 0.01, generations: 50}"])
+    write_config(config, tmp_path / "c.yaml")
+    assert read_config(tmp_path / "c.yaml") == config
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("algorithm.lrr=1", "unknown key 'algorithm.lrr'. Did you mean 'lr'?"),
+        ("algoritm.lr=1", "unknown key 'algoritm'. Did you mean 'algorithm'?"),
+        ("algorithm.cap.shar=1", "unknown key 'algorithm.cap.shar'. Did you mean 'share'?"),
+        ("algorithm.name=ess", "no algorithm 'ess'; there are: es"),
+        ("algorithm.population=41", "'algorithm.population': should be a multiple of 2; got 41"),
+        ("algorithm.sigma=-1", "'algorithm.sigma"),
+        ("algorithm.optimizer=adamm", "Did you mean 'adam'?"),
+        ("executor.workers=0", "'executor.workers"),
+        ("executor.name=inlin", "Did you mean 'inline'?"),
+        ("run.seed=abc", "'run.seed': should be a valid integer"),
+        ("policy.hidden=[0]", "'policy.hidden.0'"),
+        ("policy.kind=module", "go together"),
+        ("nonsense", "-m takes KEY=VALUE"),
+        ("run.seed=[1", "is not YAML"),
+    ],
+)
+def test_a_bad_choice_is_refused_with_the_nearest_good_one(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config("cartpole", [], [override])
+    assert message in str(error.value)
+
+
+def test_an_unknown_preset_or_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'cartpole'"):
+        load_config("cartpol")
+    with pytest.raises(ConfigError, match="No such file"):
+        load_config(None, [tmp_path / "none.yaml"])
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(ConfigError, match="expected a map"):
+        load_config(None, [tmp_path / "list.yaml"])
+
+
+def test_an_environment_is_required() -> None:
+    with pytest.raises(ConfigError, match="'env' is required"):
+        load_config(None, [], ["run.seed=1"])
+
+
+def test_merge_and_override() -> None:
+    assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
+    assert parse_override("a.b=x=y") == {"a": {"b": "x=y"}}

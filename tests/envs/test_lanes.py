@@ -1,0 +1,184 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from baldwin.envs import EnvConfig, choose_backend, list_envs, make_lanes, probe
+from baldwin.envs.envpool import make_pool, only_resets_draw
+from baldwin.errors import EnvironmentFailure, MissingExtra
+
+SEEDS = np.array([5, 5, 9, 9], np.int64)
+IDS = np.arange(4, dtype=np.int32)
+BOTH = ["gymnasium", "envpool"]
+
+
+def lanes_of(name: str, backend: str, width: int = 4):  # type: ignore[no-untyped-def]
+    config = EnvConfig(id=name, backend=backend)
+    world = probe(config)
+    return make_lanes(config, world, width), world
+
+
+@pytest.mark.parametrize("backend", BOTH)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Hopper-v5"])
+def test_equal_seeds_start_equal_and_others_do_not(name: str, backend: str) -> None:
+    lanes, _ = lanes_of(name, backend)
+    lanes.open(SEEDS, 0)
+    first, second = lanes.reset(IDS), lanes.reset(IDS)
+    assert (first[0] == first[1]).all()
+    assert (first[0] != first[2]).any()
+    assert (first[0] != second[0]).any()
+
+
+@pytest.mark.parametrize("backend", BOTH)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Hopper-v5"])
+def test_a_job_starts_alike_on_a_fresh_and_on_a_used_worker(name: str, backend: str) -> None:
+    used, world = lanes_of(name, backend)
+    used.open(SEEDS, 0)
+    used.reset(IDS)
+    for _ in range(3):  # too few to end an episode: a finished lane is never stepped
+        used.step(np.stack([world.action_space.sample() for _ in IDS]), IDS)
+    used.open(SEEDS, 3)
+    fresh, _ = lanes_of(name, backend)
+    fresh.open(SEEDS, 3)
+    assert (used.reset(IDS) == fresh.reset(IDS)).all()
+
+
+@pytest.mark.parametrize("backend", BOTH)
+def test_an_earlier_job_after_a_later_one_starts_as_it_did(backend: str) -> None:
+    lanes, _ = lanes_of("Hopper-v5", backend)
+    lanes.open(SEEDS, 2)
+    first = lanes.reset(IDS)
+    lanes.open(SEEDS, 7)
+    lanes.reset(IDS)
+    lanes.open(SEEDS, 2)
+    assert (lanes.reset(IDS) == first).all()
+
+
+def test_gymnasium_lanes_are_a_plain_loop_step_by_step() -> None:
+    lanes, world = lanes_of("Hopper-v5", "gymnasium")
+    lanes.open(SEEDS, 4)
+    obs = lanes.reset(IDS)
+    seed = int(np.random.SeedSequence((9, 4)).generate_state(1)[0] >> 1)
+    env = gym.make("Hopper-v5")
+    plain, _ = env.reset(seed=seed)
+    assert (obs[2] == plain).all()
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        actions = rng.uniform(-1, 1, (4, *world.action_space.shape)).astype(np.float32)  # type: ignore[misc]
+        steps = lanes.step(actions, IDS)
+        plain, reward, terminated, truncated, _ = env.step(actions[2])
+        assert (steps.obs[2] == plain).all()
+        assert (steps.reward[2], steps.terminated[2], steps.truncated[2]) == (reward, terminated, truncated)
+        if terminated:
+            return
+    raise AssertionError("expected a fall within 100 random steps")
+
+
+def test_envpool_lanes_are_a_plain_loop_step_by_step() -> None:
+    lanes, world = lanes_of("Hopper-v5", "envpool")
+    lanes.open(SEEDS, 2)
+    obs = lanes.reset(IDS)
+    pool = make_pool(EnvConfig(id="Hopper-v5"), np.array([9]))
+    for _ in range(3):
+        plain, _ = pool.reset()
+    assert (obs[2] == plain[0]).all()
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        actions = rng.uniform(-1, 1, (4, *world.action_space.shape))  # type: ignore[misc]
+        steps = lanes.step(actions, IDS)
+        plain, reward, terminated, truncated, _ = pool.step(actions[2:3])
+        assert (steps.obs[2] == plain[0]).all()
+        assert (steps.reward[2], steps.terminated[2], steps.truncated[2]) == (reward[0], terminated[0], truncated[0])
+        if terminated[0]:
+            return
+    raise AssertionError("expected a fall within 100 random steps")
+
+
+def test_both_backends_simulate_the_same_world() -> None:
+    # the same state and actions: EnvPool's start is written into Gymnasium's simulator
+    pool = make_pool(EnvConfig(id="HalfCheetah-v5", kwargs={"exclude_current_positions_from_observation": False}), np.array([3]))
+    obs, _ = pool.reset()
+    env = gym.make("HalfCheetah-v5", exclude_current_positions_from_observation=False).unwrapped
+    env.reset(seed=0)
+    env.set_state(obs[0, :9], obs[0, 9:])  # type: ignore[attr-defined]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        action = rng.uniform(-1, 1, (1, 6))
+        obs, reward, *_ = pool.step(action)
+        plain, plain_reward, *_ = env.step(action[0])
+        assert obs[0] == pytest.approx(plain, abs=1e-3)
+        assert reward[0] == pytest.approx(plain_reward, abs=1e-2)
+
+
+def test_a_finished_lane_shows_its_last_observation_not_a_reset() -> None:
+    for backend in BOTH:
+        lanes, _ = lanes_of("CartPole-v1", backend)
+        lanes.open(SEEDS, 0)
+        lanes.reset(IDS)
+        for _ in range(50):
+            steps = lanes.step(np.ones(4, np.int64), IDS)
+            if steps.terminated[0]:
+                break
+        assert abs(steps.obs[0][2]) > 0.2  # the pole is down; a reset would show it upright
+
+
+def test_a_subset_of_lanes_can_be_stepped() -> None:
+    for backend in BOTH:
+        lanes, _ = lanes_of("CartPole-v1", backend)
+        lanes.open(SEEDS, 0)
+        start = lanes.reset(IDS)
+        some = np.array([1, 3], np.int32)
+        assert lanes.step(np.zeros(2, np.int64), some).obs.shape == (2, 4)
+        lanes.open(SEEDS, 0)
+        assert (lanes.reset(IDS) == start).all()
+
+
+def test_only_pools_whose_resets_alone_are_random_are_carried() -> None:
+    assert only_resets_draw(make_pool(EnvConfig(id="Ant-v5"), np.zeros(1, np.int64)))
+    assert not only_resets_draw(make_pool(EnvConfig(id="FrozenLake-v1"), np.zeros(1, np.int64)))
+
+
+def test_auto_takes_envpool_where_it_has_the_id() -> None:
+    assert choose_backend(EnvConfig(id="HalfCheetah-v5")) == "envpool"
+    assert choose_backend(EnvConfig(id="tests.toys.worlds:Chase")) == "gymnasium"
+    assert ("CartPole-v1", "envpool") in list_envs("cartpole")
+
+
+@pytest.mark.parametrize("name", ["tests.toys.worlds:Chase", "tests.toys.worlds:BaldwinChase-v0", "BaldwinChase-v0"])
+def test_own_environments_by_class_by_module_and_by_id(name: str) -> None:
+    import tests.toys.worlds  # noqa: F401 - the bare id needs the registration
+
+    world = probe(EnvConfig(id=name))
+    assert world.obs_size == 4
+    assert world.max_episode_steps == (None if name.endswith("Chase") else 10)
+
+
+def test_dict_observations_are_flattened() -> None:
+    assert probe(EnvConfig(id="tests.toys.worlds:Choices")).obs_size == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"id": "CartPol-v1"}, "Did you mean 'CartPole-v1'"),
+        ({"id": "CartPol-v1", "backend": "envpool"}, "EnvPool has no environment.*Did you mean 'CartPole-v1'"),
+        ({"id": "no.such.module:Env"}, "cannot import"),
+        ({"id": "tests.toys.worlds:Chas"}, "Did you mean 'Chase'"),
+        ({"id": "CartPole-v1", "kwargs": {"wheels": 4}, "backend": "gymnasium"}, "Check env.kwargs"),
+        ({"id": "CartPole-v1", "kwargs": {"wheels": 4}}, "Check env.kwargs"),
+        ({"id": "tests.toys.worlds:Broken", "kwargs": {"how": "raise", "always": True}}, "the wheel came off"),
+        (
+            {"id": "tests.toys.worlds:Broken", "kwargs": {"how": "shape", "always": True}},
+            r"expected an observation of shape \(4,\).*got \(3,\)",
+        ),
+        ({"id": "tests.toys.worlds:Broken", "kwargs": {"how": "nan", "always": True}}, "not finite"),
+    ],
+)
+def test_what_cannot_work_is_said_before_a_run(config: dict[str, object], message: str) -> None:
+    with pytest.raises(EnvironmentFailure, match=message):
+        probe(EnvConfig(**config))  # type: ignore[arg-type]
+
+
+def test_a_missing_extra_prints_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'baldwin-rl\[envpool\]'"):
+        make_pool(EnvConfig(id="CartPole-v1"), np.zeros(1, np.int64))

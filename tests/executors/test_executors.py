@@ -1,0 +1,158 @@
+"""All executors keep the same promises; the process executor also survives its workers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from baldwin.errors import BaldwinError
+from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor, make_executor
+from baldwin.ops.noise import Noise
+from baldwin.rollout import Evaluate, Plan
+from baldwin.types import CENTER, Executor, Perturbation, Result, Trial
+from tests.toys.sphere import Misbehaving, SphereWorker
+
+ALL = [("inline", 1), ("virtual", 3), ("process", 2)]
+PLAN = Plan("train", 0, np.zeros(2, np.int64), 0)
+CENTER_ARRAYS = {"params": np.zeros(4, np.float32), "obs_moments": np.zeros(3)}
+
+
+def job(ticket: int) -> Evaluate:
+    return Evaluate((Trial(ticket, 0, Perturbation(Noise((1, 1), ((4,),)), 0, ticket, 0.1)),), PLAN)
+
+
+def drain(executor: Executor, jobs: list) -> list[Result]:  # type: ignore[type-arg]
+    waiting, results = list(jobs), []
+    while waiting or len(results) < len(jobs):
+        while waiting and executor.slots:
+            executor.submit(waiting.pop(0))
+        results += executor.wait()
+    return results
+
+
+@pytest.mark.parametrize(("name", "workers"), ALL)
+def test_every_job_comes_back_once(name: str, workers: int) -> None:
+    executor = make_executor(ExecutorConfig(name=name, workers=workers), SphereWorker)  # type: ignore[arg-type]
+    try:
+        executor.share(CENTER, 0, CENTER_ARRAYS)
+        results = drain(executor, [job(n) for n in range(20)])
+        assert sorted(o.ticket for r in results for o in r.outcomes) == list(range(20))
+        assert executor.wait() == []
+        assert executor.slots >= 1
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize(("name", "workers"), ALL)
+def test_what_is_shared_later_is_used_later(name: str, workers: int) -> None:
+    executor = make_executor(ExecutorConfig(name=name, workers=workers), SphereWorker)  # type: ignore[arg-type]
+    try:
+        executor.share(CENTER, 0, CENTER_ARRAYS)
+        far = drain(executor, [job(n) for n in range(4)])
+        executor.share(CENTER, 1, CENTER_ARRAYS | {"params": np.full(4, 3.0, np.float32)})
+        near = drain(executor, [job(n) for n in range(4)])
+        assert max(o.fitness for r in far for o in r.outcomes) < min(o.fitness for r in near for o in r.outcomes)
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize(("name", "workers"), ALL)
+def test_a_job_that_raises_gives_failed_outcomes_with_the_reason(name: str, workers: int, tmp_path: Path) -> None:
+    executor = make_executor(ExecutorConfig(name=name, workers=workers), SphereWorker)  # type: ignore[arg-type]
+    try:
+        (result,) = drain(executor, [Misbehaving("raise", 9, tmp_path)])
+        assert result.outcomes[0].failed
+        assert result.outcomes[0].reason == "RuntimeError: no luck today"
+    finally:
+        executor.close()
+
+
+def test_a_killed_worker_is_replaced_and_its_job_done_elsewhere(tmp_path: Path) -> None:
+    executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=2))
+    try:
+        executor.share(CENTER, 0, CENTER_ARRAYS)
+        results = drain(executor, [Misbehaving("die", 2, tmp_path, 100), *(job(n) for n in range(6))])
+        assert not any(o.failed for r in results for o in r.outcomes)
+        assert executor.deaths == 2
+    finally:
+        executor.close()
+
+
+def test_a_job_that_kills_every_worker_is_given_up_and_the_rest_goes_on(tmp_path: Path) -> None:
+    executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=2, retries=1))
+    try:
+        executor.share(CENTER, 0, CENTER_ARRAYS)
+        results = drain(executor, [Misbehaving("die", 99, tmp_path, 100), *(job(n) for n in range(6))])
+        (bad,) = [o for r in results for o in r.outcomes if o.failed]
+        assert bad.ticket == 100
+        assert "worker process died (exit code -9), 2 times" in bad.reason
+        assert len(results) == 7
+    finally:
+        executor.close()
+
+
+def test_a_hung_job_is_ended_by_its_deadline(tmp_path: Path) -> None:
+    executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=1, timeout=1.0, retries=1))
+    try:
+        results = drain(executor, [Misbehaving("hang", 1, tmp_path, 1), Misbehaving("hang", 99, tmp_path, 2)])
+        reasons = {o.ticket: o.reason for r in results for o in r.outcomes}
+        assert reasons[1] == ""  # hung once, done elsewhere
+        assert "longer than executor.timeout=1 s, 2 times" in reasons[2]
+    finally:
+        executor.close()
+
+
+def test_inline_has_a_deadline_too(tmp_path: Path) -> None:
+    executor = make_executor(ExecutorConfig(name="inline", timeout=0.3), SphereWorker)
+    (result,) = drain(executor, [Misbehaving("hang", 9, tmp_path)])
+    assert "executor.timeout=0.3 s" in result.outcomes[0].reason
+
+
+def broken_worker() -> SphereWorker:
+    raise RuntimeError("no simulator here")
+
+
+def test_a_worker_that_cannot_be_made_is_an_error_at_once() -> None:
+    executor = ProcessExecutor(broken_worker, ExecutorConfig(workers=1))
+    try:
+        executor.submit(job(0))
+        with pytest.raises(BaldwinError, match="no simulator here"):
+            executor.wait()
+    finally:
+        executor.close()
+
+
+def test_shared_memory_is_given_back() -> None:
+    executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=3))
+    seen: set[str] = set()
+    try:
+        for version in range(20):
+            executor.share(CENTER, version, CENTER_ARRAYS)
+            seen |= {p.name for p in executor._shares.newest.values()}
+            drain(executor, [job(0), job(1)])  # one worker stays idle, and must not hold the others' memory back
+        assert len(executor._shares.old) < 5
+    finally:
+        executor.close()
+    assert len(seen) == 20
+    assert not seen & set(os.listdir("/dev/shm"))
+
+
+def test_virtual_time_is_that_of_the_cost_model() -> None:
+    config = ExecutorConfig(name="virtual", workers=2, latency=1.0, step_seconds=0.5, jitter=0.0)
+    executor = VirtualExecutor(SphereWorker, config)
+    executor.share(CENTER, 0, CENTER_ARRAYS)
+    results = drain(executor, [job(n) for n in range(3)])  # 1, 2 and 3 steps: 1.5 s, 2 s, 2.5 s on two workers
+    assert [r.finished for r in results] == [1.5, 2.0, 4.0]
+    assert executor.now == 4.0
+
+
+def test_virtual_arrival_order_is_a_function_of_its_seed() -> None:
+    def order(seed: int) -> list[int]:
+        executor = VirtualExecutor(SphereWorker, ExecutorConfig(name="virtual", workers=8, jitter=1.0, seed=seed))
+        executor.share(CENTER, 0, CENTER_ARRAYS)
+        return [r.outcomes[0].ticket for r in drain(executor, [job(n) for n in range(30)])]
+
+    assert order(0) == order(0) != order(1)

@@ -1,0 +1,95 @@
+"""Small Gymnasium environments that are easy, odd or broken."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+
+
+class Chase(gym.Env[np.ndarray, np.ndarray]):
+    """Move a point to a target: reward is minus the distance; ten steps, ended by the caller's clock."""
+
+    def __init__(self, size: int = 2) -> None:
+        self.observation_space = spaces.Box(-10, 10, (2 * size,), np.float32)
+        self.action_space = spaces.Box(-1, 1, (size,), np.float32)
+        self._size = size
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._at, self._goal = self.np_random.uniform(-1, 1, (2, self._size))
+        self._steps = 0
+        return self._see(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._at = self._at + 0.5 * np.asarray(action)
+        self._steps += 1
+        return self._see(), -float(np.abs(self._at - self._goal).sum()), False, self._steps >= 10, {}
+
+    def _see(self) -> np.ndarray:
+        return np.concatenate([self._at, self._goal]).astype(np.float32)
+
+
+class Broken(Chase):
+    """Goes wrong in a chosen way: at the first step, or in one episode out of three."""
+
+    def __init__(self, how: str, always: bool = False) -> None:
+        super().__init__()
+        self._how, self._always = how, always
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self._always or (self._steps == 5 and self._goal[0] > 0.4):
+            if self._how == "raise":
+                raise RuntimeError("the wheel came off")
+            if self._how == "hang":
+                time.sleep(60)
+            if self._how == "nan":
+                return obs * np.nan, reward, terminated, truncated, info
+            if self._how == "nan-reward":
+                return obs, np.nan, terminated, truncated, info
+            if self._how == "shape":
+                return obs[:-1], reward, terminated, truncated, info
+        return obs, reward, terminated, truncated, info
+
+
+class Choices(gym.Env[Any, Any]):
+    """Dict observation, MultiDiscrete action: choose the numbers you are shown."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict({"left": spaces.Discrete(3), "right": spaces.Box(0, 1, (1,), np.float32)})
+        self.action_space = spaces.MultiDiscrete([3, 2])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action[0] == self._left) + float(action[1] == self._right)
+        self._steps += 1
+        return self._show(), reward, self._steps >= 10, False, {}
+
+    def _show(self) -> Any:
+        self._left, self._right = int(self.np_random.integers(3)), int(self.np_random.integers(2))
+        return {"left": self._left, "right": np.array([self._right], np.float32)}
+
+
+class TinyNet(torch.nn.Module):
+    """A user's own network."""
+
+    def __init__(self, obs_size: int, action_size: int, width: int = 8) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(obs_size, width)
+        self.outer = torch.nn.Linear(width, action_size)
+        self.gain = torch.nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gain * self.outer(torch.relu(self.inner(x)))
+
+
+gym.register("BaldwinChase-v0", entry_point="tests.toys.worlds:Chase", max_episode_steps=10)
