@@ -23,7 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-out, err = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+WIDE = None if sys.stdout.isatty() else 160  # a file or a pipe has no width of its own
+out, err = Console(soft_wrap=True, width=WIDE), Console(stderr=True, soft_wrap=True)
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

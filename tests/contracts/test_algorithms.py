@@ -135,9 +135,7 @@ def test_all_executors_alike(name: str, extra: dict[str, Any], executor: str, wo
 def test_results_name_their_worker_and_times() -> None:
     algorithm = make("es", {})
     executor = make_executor(ExecutorConfig(name="virtual", workers=4), SphereWorker)
-    results: list[Result] = []
-    for event in until(algorithm, 3, loop(algorithm, executor)):
-        if isinstance(event, Told):
-            results.append(event.result)
+    events = until(algorithm, 3, loop(algorithm, executor))
+    results: list[Result] = [event.result for event in events if isinstance(event, Told)]
     assert {r.worker for r in results} == {0, 1, 2, 3}
     assert all(r.finished > r.started for r in results)

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from baldwin.types import Perturbation, Trial
 def torch_mlp(flat: np.ndarray, sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
     layers: list[nn.Module] = []
     at = 0
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         linear = nn.Linear(fan_in, fan_out)
         linear.weight.data = torch.from_numpy(flat[at : at + fan_in * fan_out].reshape(fan_out, fan_in).copy())
         linear.bias.data = torch.from_numpy(flat[at + fan_in * fan_out : at + (fan_in + 1) * fan_out].copy())

@@ -133,7 +133,7 @@ def test_a_failed_individual_costs_its_pair_and_nothing_else() -> None:
 
 def test_when_all_fail_the_first_reason_is_told() -> None:
     strategy = es()
-    with pytest.raises(EnvironmentFailure, match="every pair of generation 0 failed.*fell over"):
+    with pytest.raises(EnvironmentFailure, match=r"every pair of generation 0 failed.*fell over"):
         strategy.tell([Outcome(t.id, float("nan"), reason="fell over") for t in strategy.ask(100)])
 
 

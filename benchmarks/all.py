@@ -1,0 +1,23 @@
+"""make bench: everything, or one part by name (speed, overhead)."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import overhead, speed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", nargs="?", choices=["speed", "overhead"])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    args = parser.parse_args()
+    if args.part in (None, "overhead"):
+        overhead.main()
+    if args.part in (None, "speed"):
+        speed.main(args.repeats, args.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Environment steps per second of the whole system, as a share of the physics alone and against a peer, in one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from baldwin.config import load_config
+from baldwin.runs.run import Run, drive, start
+from benchmarks.tools import in_processes, spread, table
+
+ENVS = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5"]
+HERE = Path(__file__).parent
+PEER = HERE / ".venv-evotorch"
+PEER_PACKAGES = ["evotorch==0.6.1", "torch==2.13.0", "gymnasium[mujoco]==1.4.0", "mujoco==3.14.0", "setuptools<81"]
+
+
+def raw_physics(name: str, seconds: float) -> float:
+    """mj_step alone under random actions, reset as often as the environment under random actions is; nothing else."""
+    import gymnasium as gym
+    import mujoco
+
+    env = gym.make(name, disable_env_checker=True).unwrapped
+    model, data, skip = env.model, env.data, env.frame_skip  # type: ignore[attr-defined]
+    rng = np.random.default_rng(0)
+    lengths = []
+    for episode in range(20):
+        env.reset(seed=episode)
+        length, over = 0, False
+        while not over and length < 1000:
+            _, _, over, _, _ = env.step(env.action_space.sample())
+            length += 1
+        lengths.append(length)
+    controls = rng.uniform(env.action_space.low, env.action_space.high, (1000, model.nu))  # type: ignore[attr-defined]
+    env.reset(seed=0)
+    start_qpos, start_qvel = data.qpos.copy(), data.qvel.copy()
+    steps, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        for length in lengths:
+            mujoco.mj_resetData(model, data)
+            data.qpos[:], data.qvel[:] = start_qpos, start_qvel
+            for n in range(length):
+                data.ctrl[:] = controls[n]
+                mujoco.mj_step(model, data, skip)
+            steps += length
+    return steps / (time.perf_counter() - begun)
+
+
+def whole_system(name: str, backend: str, seconds: float) -> float:
+    """Training steps/s of a real run: normalisation, common random numbers, journal, checkpoints, TensorBoard and evaluation on."""
+    options = [f"env.id={name}", f"env.backend={backend}", "algorithm.population=128", "algorithm.block=64", "algorithm.lr=0.02"]
+    marks: list[tuple[float, int]] = []
+
+    def watch(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line:
+            marks.append((time.perf_counter(), int(line["env_steps"])))
+
+    with tempfile.TemporaryDirectory() as folder:
+        drive(start(load_config(None, [], [*options, f"stop.wall_seconds={seconds}"]), Path(folder) / "run"), [watch])
+    (begun, first), (ended, last) = marks[0], marks[-1]
+    return (last - first) / (ended - begun)
+
+
+def peer(name: str, seconds: float) -> float | None:
+    """EvoTorch's PGPE on the same environment, policy size and population, in a venv of its own."""
+    python = PEER / "bin" / "python"
+    if not python.exists():
+        print("installing EvoTorch into its own venv ...", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", str(PEER)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *PEER_PACKAGES], check=True, stdout=sys.stderr)
+    done = subprocess.run([str(python), str(HERE / "evotorch_peer.py"), name, str(seconds)], capture_output=True, text=True)
+    if done.returncode:
+        print(done.stderr[-2000:], file=sys.stderr)
+        return None
+    return float(json.loads(done.stdout.splitlines()[-1])["steps_per_second"])
+
+
+def main(repeats: int, seconds: float) -> None:
+    rows, workers = [], len(os.sched_getaffinity(0))
+    for name in ENVS:
+        found: dict[str, list[float]] = {"raw": [], "envpool": [], "gymnasium": [], "peer": []}
+        for _ in range(repeats):
+            found["raw"].append(in_processes(raw_physics, workers, name, seconds / 2))
+            for backend in ("envpool", "gymnasium"):
+                found[backend].append(whole_system(name, backend, seconds))
+            other = peer(name, seconds) if name == "HalfCheetah-v5" else None
+            if other:
+                found["peer"].append(other)
+        raw = statistics.median(found["raw"])
+        for label, key in [
+            ("raw mj_step, all cores", "raw"),
+            ("baldwin, EnvPool", "envpool"),
+            ("baldwin, Gymnasium", "gymnasium"),
+            ("EvoTorch PGPE", "peer"),
+        ]:
+            if found[key]:
+                shares = [v / r for v, r in zip(found[key], found["raw"], strict=True)]
+                ratio = f"{statistics.median(found['envpool']) / statistics.median(found[key]):.1f} x" if key == "peer" else ""
+                rows.append([name, label, spread(found[key]), spread(shares, 2), ratio])
+        del raw
+    table(
+        "Environment steps per second",
+        ["environment", "what", "steps/s: median [min .. max]", "share of raw physics", "baldwin is faster by"],
+        rows,
+    )

@@ -1,0 +1,1 @@
+"""Short programs on the parts of Baldwin; each runs by itself."""

@@ -1,0 +1,167 @@
+"""What a person does, through the real command."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from baldwin.cli.main import app
+from tests.runs.tools import SMALL, baldwin
+
+OPTIONS = [f"-m{o}" for o in SMALL]
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cli") / "run"
+    done = baldwin("train", "cartpole", *OPTIONS, "-m", "stop.score=null", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"generation +4 +env steps +[\d,]+ +score", done.stdout)  # plain lines, for this is no terminal
+    assert "params_sha256" in done.stdout
+    assert "\x1b" not in done.stdout
+    return out
+
+
+def test_show(run_dir: Path) -> None:
+    found = json.loads(baldwin("show", run_dir, "--json").stdout)
+    assert {"params_sha256", "env_steps", "gradient_steps", "generations", "wall_seconds", "cpu_seconds", "score"} <= set(found)
+    assert found["generations"] == 5
+    assert found["gradient_steps"] == 0
+    assert found["params_sha256"][:20] in baldwin("show", run_dir).stdout
+
+
+def test_evaluate_is_repeatable_and_held_out(run_dir: Path) -> None:
+    first = json.loads(baldwin("evaluate", run_dir, "--episodes", 20, "--json").stdout)
+    again = json.loads(baldwin("evaluate", run_dir, "--episodes", 20, "--json").stdout)
+    other = json.loads(baldwin("evaluate", run_dir, "--episodes", 20, "--seed", 1, "--json").stdout)
+    assert {"mean", "std", "iqm", "ci"} <= set(first)
+    assert first == again
+    assert first["returns"] != other["returns"]
+    assert first["ci"][0] <= first["iqm"] <= first["ci"][1]
+    assert "95 % CI" in baldwin("evaluate", run_dir, "--episodes", 3).stdout
+
+
+def test_evaluate_any_generation(run_dir: Path) -> None:
+    saved = json.loads(baldwin("evaluate", run_dir, "--checkpoint", 4, "--json", "--episodes", 2).stdout)
+    rebuilt = json.loads(baldwin("evaluate", run_dir, "--checkpoint", 1, "--json", "--episodes", 2).stdout)
+    assert (saved["generation"], rebuilt["generation"]) == (4, 1)
+    assert baldwin("replay", run_dir, "--generation", 1).stdout.strip() == rebuilt["params_sha256"]
+
+
+@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
+def test_render_on_a_machine_without_a_screen(run_dir: Path, name: str, tmp_path: Path) -> None:
+    import imageio.v3 as iio
+
+    done = baldwin("render", run_dir, "--video", tmp_path / name, "--generation", 1, "--episodes", 2)
+    assert done.returncode == 0, done.stderr
+    frames = iio.imread(tmp_path / name)
+    assert frames.shape[0] > 10
+    assert frames.std() > 0
+
+
+def test_compare(run_dir: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    baldwin("train", "cartpole", *OPTIONS, "-m", "run.seed=2", "--out", other, "--quiet")
+    done = baldwin("compare", run_dir, other, "--plot", tmp_path / "plot.png", "--json")
+    (row,) = json.loads(done.stdout)
+    assert row["seeds"] == 2
+    assert row["ci"][0] <= row["iqm"] <= row["ci"][1]
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+    assert "cartpole" in baldwin("compare", run_dir, other).stdout
+
+
+def test_list() -> None:
+    assert "halfcheetah" in baldwin("list", "presets").stdout
+    assert baldwin("list", "algorithms").stdout.startswith("es ")
+    lines = baldwin("list", "envs", "halfcheetah-v5").stdout.splitlines()
+    assert any(re.fullmatch(r"HalfCheetah-v5 +envpool", line) for line in lines)
+
+
+def test_schema_is_json() -> None:
+    schema = json.loads(baldwin("train", "--schema").stdout)
+    assert {"env", "policy", "algorithm", "executor", "run", "stop"} == set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train"], "needs a PRESET"),
+        (["train", "cartpol"], "Did you mean 'cartpole'?"),
+        (["train", "cartpole", "-m", "algorithm.lrr=1"], "Did you mean 'lr'?"),
+        (["train", "cartpole", "-m", "algorithm.population=7"], "multiple of 2; got 7"),
+        (["train", "cartpole", "-m", "executor.workers=0"], "executor.workers"),
+        (["train", "cartpole", "-m", "env.id=CartPole-v9"], "Did you mean"),
+        (["train", "cartpole", "-m", "env.id=tests.toys.worlds:Broken", "-m", "env.kwargs={how: nan, always: true}"], "not finite"),
+        (["train", "cartpole", "-m", "policy.kind=module", "-m", "policy.module=a.b:C"], "cannot import"),
+        (["show", "/nowhere"], "no run in /nowhere"),
+        (["list", "preset"], "Did you mean 'presets'?"),
+    ],
+)
+def test_a_users_mistake_is_one_clear_message_and_exit_code_two(args: list[str], message: str, tmp_path: Path) -> None:
+    extra = ["--out", str(tmp_path / "run")] if args[0] == "train" else []
+    done = baldwin(*args, *extra)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_hanging_environment_is_named_before_the_run(tmp_path: Path) -> None:
+    args = ["-m", "env.id=tests.toys.worlds:Broken", "-m", "env.kwargs={how: hang, always: true}", "-m", "executor.timeout=0.5"]
+    done = baldwin("train", "cartpole", *args, "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert "took longer than executor.timeout=0.5 s" in done.stderr
+
+
+def test_an_environment_that_hangs_later_costs_pairs(tmp_path: Path) -> None:
+    env = ["env.id=tests.toys.worlds:Broken", "env.kwargs={how: hang}", "executor.timeout=4", "executor.retries=0", "executor.name=process"]
+    size = [
+        "algorithm.population=8",
+        "algorithm.block=2",
+        "algorithm.episodes=1",
+        "stop.generations=1",
+        "stop.score=null",
+        "run.episodes=1",
+    ]
+    done = baldwin("train", "cartpole", *OPTIONS, *(f"-m{o}" for o in env + size), "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(baldwin("show", tmp_path / "run", "--json").stdout)
+    assert found["generations"] == 1
+    assert "executor.timeout=4 s" in found["failures"][0]
+
+
+def test_replay_beyond_the_end_says_what_there_is(run_dir: Path) -> None:
+    done = baldwin("replay", run_dir, "--generation", 99)
+    assert done.returncode == 2
+    assert "has generations 0 to 5; got 99" in done.stderr
+
+
+def test_an_unknown_video_format_is_refused(run_dir: Path) -> None:
+    done = baldwin("render", run_dir, "--video", "film.avi")
+    assert done.returncode == 2
+    assert ".mp4 or .gif" in done.stderr
+
+
+def test_own_package_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "world.py").write_text(
+        Path("tests/toys/worlds.py").read_text().replace("tests.toys.worlds:Chase", "mine.world:Chase")
+    )
+    args = ["-m", "env.id=mine.world:Chase", "-m", "executor.name=process", "-m", "executor.workers=2", "-m", "stop.score=null"]
+    net = ["-m", "policy.kind=module", "-m", "policy.module=mine.world:TinyNet"]
+    done = baldwin("train", "cartpole", *OPTIONS, *args, *net, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_is_complete() -> None:
+    runner = CliRunner()
+    top = runner.invoke(app, ["--help"]).output
+    for command in ("train", "resume", "evaluate", "render", "replay", "show", "compare", "list"):
+        assert command in top
+        page = runner.invoke(app, [command, "--help"]).output
+        assert len(page.splitlines()) > 5
+    assert runner.invoke(app, ["--version"]).output.strip() == "0.1.0"
