@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from baldwin.envs.gymnasium import flat_size
 from baldwin.envs.lanes import EnvConfig, Ids, Steps, World
 from baldwin.errors import EnvironmentFailure, missing_extra, nearest
+from baldwin.ops.seeds import mix
 
 # EnvPool declares the bounds of float32 spaces in float64, and Gymnasium says so for each pool that is made.
 warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32.*")
@@ -78,7 +79,7 @@ class EnvPoolLanes:
         self.failures: dict[int, str] = {}
         self._config = config
         self._pool: Any = None
-        self._carry = False
+        self._carry = only_resets_draw(make_pool(config, np.zeros(1, np.int64)))
         self._seeds = np.full(width, -1, np.int64)
         self._episode = np.zeros(width, np.int64)
         self._size = world.obs_size
@@ -89,12 +90,9 @@ class EnvPoolLanes:
         carried = self._carry and np.array_equal(seeds, self._seeds) and bool((self._episode <= skip).all())
         if not carried:
             self.close()
-            self._pool = make_pool(self._config, seeds)
-            self._carry = only_resets_draw(self._pool)
-            if not self._carry:
-                self.close()  # its episodes are not independent of each other: begin at this job's own seeds
-                mixed = [np.random.SeedSequence((int(s), skip)).generate_state(1)[0] >> 1 for s in seeds]
-                self._pool = make_pool(self._config, np.array(mixed, np.int64))
+            # Where episodes are not independent of each other, a job begins at seeds of its own.
+            own = seeds if self._carry else np.array([mix(int(s), skip) for s in seeds])
+            self._pool = make_pool(self._config, own)
             self._seeds[:] = seeds
             self._episode[:] = 0 if self._carry else skip
         while (behind := np.flatnonzero(self._episode < skip).astype(np.int32)).size:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from baldwin.envs.lanes import EnvConfig, Ids, Steps, World
 from baldwin.errors import EnvironmentFailure, missing_extra, nearest
+from baldwin.ops.seeds import mix
 
 EXTRA_OF_MODULE = {"mujoco": "mujoco", "pygame": "classic", "ale_py": "atari", "Box2D": "box2d"}
 
@@ -115,10 +116,10 @@ class GymnasiumLanes:
     def reset(self, ids: Ids) -> NDArray[Any]:
         obs = np.full((len(ids), *self._shape), np.nan)
         for row, lane in enumerate(ids.tolist()):
-            seed = np.random.SeedSequence((int(self._seeds[lane]), int(self._episode[lane]))).generate_state(1)[0] >> 1
+            seed = mix(int(self._seeds[lane]), int(self._episode[lane]))
             self._episode[lane] += 1
             try:
-                self._take(obs, row, self._env(lane).reset(seed=int(seed))[0])
+                self._take(obs, row, self._env(lane).reset(seed=seed)[0])
             except Exception as error:
                 self._break(lane, "reset", error)
         return obs

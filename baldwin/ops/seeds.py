@@ -36,6 +36,11 @@ def seeds(n: int, seed: int, *path: int) -> NDArray[np.int64]:
     return sequence(seed, *path).generate_state(n, np.uint32).astype(np.int64) >> 1
 
 
+def mix(*numbers: int) -> int:
+    """One seed in [0, 2^31) from several numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
+
+
 def generator(seed: int, *path: int) -> np.random.Generator:
     """A generator of its own."""
     return np.random.Generator(np.random.Philox(sequence(seed, *path)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -51,6 +52,10 @@ class SearchConfig(BaseModel):
     common_random_numbers: Literal["pair", "population", "none"] = Field("pair", description="Who meets the same worlds")
     action_noise: float = Field(
         0.0, ge=0, description="Std of Gaussian noise on continuous actions in training, in units of half the action range"
+    )
+    step_cost: float = Field(
+        0.0,
+        description="Taken off the fitness for each step, such as an alive bonus that rewards standing still; returns and scores stay true",
     )
     cap: CapConfig = CapConfig()
 
@@ -97,7 +102,7 @@ class Search:
         self._open: dict[int, int] = {}  # ticket -> number of its job
         self._reissue: list[int] = []  # jobs whose results were lost with the last process
         self._fresh: dict[int, NDArray[np.float64]] = {}  # ticket -> observation moments of this generation
-        self._lengths: dict[int, tuple[int, float]] = {}  # ticket -> (steps, truncated share) of this generation
+        self._played: dict[int, tuple[int, float, float]] = {}  # ticket -> (steps, truncated share, return) of this generation
         self._published = -1
         self._width = config.lanes or config.block + 2  # even, and one for the centre that rides along with the last block
         self._rounds = math.ceil(config.block / self._width) * config.episodes
@@ -136,13 +141,13 @@ class Search:
         unknown = [o.ticket for o in outcomes if o.ticket not in self._open]
         if unknown or len({o.ticket for o in outcomes}) < len(outcomes):
             raise TicketError(f"expected open tickets, each once; got {unknown or [o.ticket for o in outcomes]}. Tell a trial only once.")
-        found = self.strategy.tell(outcomes)
+        found = self.strategy.tell([self._charged(o) for o in outcomes] if self._config.step_cost else outcomes)
         for outcome in outcomes:
             del self._open[outcome.ticket]
             self.env_steps += outcome.env_steps
             self.episodes += self._config.episodes
             self.failures += outcome.failed
-            self._lengths[outcome.ticket] = (outcome.env_steps, outcome.truncated)
+            self._played[outcome.ticket] = (outcome.env_steps, outcome.truncated, outcome.fitness)
             if "obs_moments" in outcome.arrays:
                 self._fresh[outcome.ticket] = np.asarray(outcome.arrays["obs_moments"])
         if self.version == before:
@@ -163,7 +168,7 @@ class Search:
             "reissue": self._reissue,
             "open": [list(pair) for pair in self._open.items()],
             "fresh": {str(t): m for t, m in self._fresh.items()},
-            "lengths": [[t, *pair] for t, pair in self._lengths.items()],
+            "played": [[t, *row] for t, row in self._played.items()],
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -175,13 +180,16 @@ class Search:
         self._asked, self.cap = counters["asked"], state["cap"]
         self._open = {int(t): int(job) for t, job in state["open"]}
         self._fresh = {int(t): m for t, m in state["fresh"].items()}
-        self._lengths = {int(t): (int(steps), float(share)) for t, steps, share in state["lengths"]}
+        self._played = {int(t): (int(steps), float(share), float(total)) for t, steps, share, total in state["played"]}
         self._reissue = [int(job) for job in state["reissue"]]
         self._published = -1
 
     def reissue(self) -> None:
         """Ask every open block again: nobody is working on them any more."""
         self._reissue = sorted(set(self._open.values()))
+
+    def _charged(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, fitness=outcome.fitness - self._config.step_cost * outcome.env_steps / self._config.episodes)
 
     def _plan(self, number: int) -> Plan:
         everybody = self._config.common_random_numbers == "population"
@@ -208,7 +216,7 @@ class Search:
         """Merge what this generation saw, in the order of tickets, and move the cap."""
         for ticket in sorted(self._fresh):
             self.moments = self.moments.merge(Moments.unpack(self._fresh[ticket]))
-        table = np.array([self._lengths[t] for t in sorted(self._lengths)], np.float64)  # [N, 2]
+        table = np.array([self._played[t] for t in sorted(self._played)], np.float64)  # [N, 3]
         steps, truncated = table[:, 0] / self._config.episodes, float(table[:, 1].mean())
         metrics = {"episode_length": float(steps.mean()), "truncated_fraction": truncated}
         cap = self._config.cap
@@ -218,5 +226,9 @@ class Search:
             self.cap = max(1.0, math.floor(2 * float(steps.mean())))
         if cap.rule != "none":
             metrics["episode_cap"] = float(self._step_limit() or 0)
-        self._fresh, self._lengths = {}, {}
+        if self._config.step_cost:  # what the strategy saw as returns was charged: report the true ones
+            true = table[np.isfinite(table[:, 2]), 2]
+            metrics |= {"return_mean": float(true.mean()), "return_std": float(true.std())}
+            metrics |= {"return_max": float(true.max()), "return_min": float(true.min())}
+        self._fresh, self._played = {}, {}
         return metrics

@@ -25,6 +25,7 @@ VARIANTS = [
     pytest.param("es", {"optimizer": "clipup"}, id="es-clipup"),
     pytest.param("es", {"rank": 1}, id="es-low-rank"),
     pytest.param("es", {"shaping": "zscore"}, id="es-zscore"),
+    pytest.param("es", {"step_cost": 0.1}, id="es-step-cost"),
     pytest.param("es", {"cap": {"rule": "twice-mean"}}, id="es-cap"),
 ]
 
