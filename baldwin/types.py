@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from baldwin.ops.noise import Noise
 
-Floats = NDArray[np.float32] | NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 Metrics = dict[str, float]
 State = dict[str, Any]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from baldwin import __version__
-from baldwin.errors import BaldwinError, UserError
+from baldwin.errors import BaldwinError, UserError, pick
 
 app = typer.Typer(
     help="Train policies by evolution, by gradient, and by both at once.",
@@ -206,10 +206,9 @@ def list_(
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Only names that match; * and ? are wildcards.")] = "*",
 ) -> None:
     """List presets, algorithms, or environments with the backend that would serve each."""
-    from baldwin.errors import pick
-    from baldwin.runs.catalog import CATALOGS
+    from baldwin.runs.catalog import CATALOGS, matching
 
-    for name, note in pick(CATALOGS, what, "list")(pattern):
+    for name, note in matching(pick(CATALOGS, what, "list")(), pattern):
         print(f"{name:40} {note}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -91,21 +92,25 @@ def read_config(path: Path) -> RunConfig:
 
 def write_config(config: RunConfig, path: Path) -> None:
     """Save all choices, defaults included."""
-    path.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+    aside = path.with_suffix(".writing")
+    with open(aside, "w") as file:
+        yaml.safe_dump(config.model_dump(mode="json"), file, sort_keys=False)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)  # whole or not at all: without it nothing can be resumed
 
 
 def _read_preset(name: str) -> Tree:
-    pick(presets := list_presets(), name, "preset")
+    pick(list_presets(), name, "preset")
     tree = _parse((resources.files("baldwin.config") / "presets" / f"{name}.yaml").read_text(), name)
-    assert name in presets
     return merge({"run": {"name": name}}, tree)
 
 
 def _read_file(path: Path) -> Tree:
     try:
         text = Path(path).read_text()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not a text file'}") from error
     return _parse(text, str(path))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from baldwin.envs import EnvConfig
 from baldwin.executors import ExecutorConfig
@@ -50,3 +51,9 @@ class RunConfig(BaseModel):
     executor: ExecutorConfig = ExecutorConfig()
     run: RunSection = RunSection()
     stop: StopSection = StopSection()
+
+    @model_validator(mode="after")
+    def _low_rank_must_know_the_layers(self) -> Self:
+        if self.algorithm.rank and self.policy.kind != "mlp":
+            raise ValueError("algorithm.rank > 0 needs policy.kind=mlp: low-rank perturbations must know the layers. Set algorithm.rank=0")
+        return self

@@ -21,14 +21,22 @@ from baldwin.ops.seeds import mix
 warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32.*")
 
 
-@cache
-def ids() -> frozenset[str]:
-    """All ids EnvPool has here; none if it is not installed."""
-    if importlib.util.find_spec("envpool") is None:
-        return frozenset()
-    import envpool
+RESETS_ONLY = frozenset({"envpool.mujoco.gym", "envpool.classic_control"})
+"""Families in which random numbers decide the start of an episode and nothing after it.
 
-    return frozenset(envpool.list_all_envs())
+Then a lane's k-th start does not depend on what was played before, and a pool, dear to make (1-2 ms a lane), can be carried from job to
+job and fast-forwarded by resets. In the other families the two of a pair meet the same world only in the first episode on their lanes.
+"""
+
+
+@cache
+def ids() -> dict[str, str]:
+    """All ids EnvPool has here, and their families; none if it is not installed."""
+    if importlib.util.find_spec("envpool") is None:
+        return {}
+    from envpool.registration import registry
+
+    return {name: str(spec[0]) for name, spec in registry.specs.items()}
 
 
 def make_pool(config: EnvConfig, lane_seeds: NDArray[np.int64]) -> Any:
@@ -62,15 +70,6 @@ def describe(config: EnvConfig) -> World:
     return World(flat_size(pool.observation_space, config), pool.observation_space, pool.action_space, limit, "envpool")
 
 
-def only_resets_draw(pool: Any) -> bool:
-    """True where random numbers decide the start of an episode and nothing after it.
-
-    Then a lane's k-th start does not depend on what was played before, and a pool, dear to make (1-2 ms a lane), can be
-    carried from job to job and fast-forwarded by resets. Holds for EnvPool's Gymnasium MuJoCo tasks.
-    """
-    return any(base.__name__.lstrip("_").startswith("Gym") and ".mujoco." in base.__module__ for base in type(pool).__mro__)
-
-
 class EnvPoolLanes:
     """A pool whose lanes count their resets. Seeds are fixed when a pool is made, so new seeds mean a new pool."""
 
@@ -79,7 +78,7 @@ class EnvPoolLanes:
         self.failures: dict[int, str] = {}
         self._config = config
         self._pool: Any = None
-        self._carry = only_resets_draw(make_pool(config, np.zeros(1, np.int64)))
+        self._carry = ids().get(config.id) in RESETS_ONLY
         self._seeds = np.full(width, -1, np.int64)
         self._episode = np.zeros(width, np.int64)
         self._size = world.obs_size

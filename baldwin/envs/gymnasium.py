@@ -29,9 +29,9 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
     if module_name:
         try:
             module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
+        except Exception as error:
             raise EnvironmentFailure(
-                f"env.id {config.id!r}: cannot import {module_name!r} ({error}). Expected package.module:EnvClass or package.module:EnvId; "
+                f"env.id {config.id!r}: cannot import {module_name!r} ({type(error).__name__}: {error}). Expected package.module:EnvClass or package.module:EnvId; "
                 "run from the folder that holds the package, or install it."
             ) from error
         if name not in gym.registry:
@@ -112,6 +112,7 @@ class GymnasiumLanes:
     def open(self, seeds: NDArray[np.int64], skip: int) -> None:
         self._seeds[:] = seeds
         self._episode[:] = skip
+        self.failures.clear()
 
     def reset(self, ids: Ids) -> NDArray[Any]:
         obs = np.full((len(ids), *self._shape), np.nan)
@@ -128,14 +129,11 @@ class GymnasiumLanes:
         k = len(ids)
         obs = np.empty((k, *self._shape))
         reward, terminated, truncated = np.zeros(k), np.zeros(k, np.bool_), np.zeros(k, np.bool_)
-        envs, flat, shape = self._envs, self._flat, self._shape
+        envs = self._envs
         for row, lane in enumerate(ids.tolist()):
             try:
                 seen, reward[row], terminated[row], truncated[row], _ = envs[lane].step(actions[row])
-                seen = flat(seen)
-                if np.shape(seen) != shape:
-                    raise ValueError(shape_message(shape, np.shape(seen)))
-                obs[row] = seen
+                self._take(obs, row, seen)
             except Exception as error:
                 obs[row], terminated[row] = np.nan, True
                 self._break(lane, "step", error)

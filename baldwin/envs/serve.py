@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from typing import Any
 
 import gymnasium as gym
@@ -14,10 +13,11 @@ from baldwin.errors import EnvironmentFailure
 
 
 def choose_backend(config: EnvConfig) -> str:
-    """The backend that `auto` stands for: EnvPool where it has the id, else Gymnasium."""
+    """The backend that `auto` stands for: EnvPool where it has the id and can seed every episode of it, else Gymnasium."""
     if config.backend != "auto":
         return config.backend
-    return "envpool" if config.id in envpool.ids() else "gymnasium"
+    family = envpool.ids().get(config.id)
+    return "envpool" if family in envpool.RESETS_ONLY or (family and config.id not in gym.registry) else "gymnasium"
 
 
 def describe(config: EnvConfig) -> World:
@@ -66,10 +66,6 @@ def _raise(lanes: Lanes, obs: Any, config: EnvConfig) -> None:
         )
 
 
-def list_envs(pattern: str = "*") -> list[tuple[str, str]]:
-    """(id, backend that would serve it), by name; a pattern without wildcards matches anywhere."""
-    if not any(c in pattern for c in "*?["):
-        pattern = f"*{pattern}*"
-    names = set(gym.registry) | envpool.ids()
-    chosen = sorted(n for n in names if fnmatch.fnmatch(n.lower(), pattern.lower()))
-    return [(name, choose_backend(EnvConfig(id=name))) for name in chosen]
+def list_envs() -> list[tuple[str, str]]:
+    """(id, backend that would serve it), by name."""
+    return [(name, choose_backend(EnvConfig(id=name))) for name in sorted({*gym.registry, *envpool.ids()})]

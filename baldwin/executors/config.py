@@ -73,6 +73,6 @@ def run_job(job: Job, worker: Worker) -> tuple[list[Outcome], float]:
     started = time.process_time()
     try:
         outcomes = job.run(worker)
-    except (Exception, DeadlinePassed) as error:
+    except Exception as error:
         outcomes = failed(job, f"{type(error).__name__}: {error}")
     return outcomes, time.process_time() - started

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from baldwin.executors.config import ExecutorConfig, WorkerFactory, deadline, run_job
-from baldwin.types import Arrays, Job, Result
+from baldwin.executors.config import DeadlinePassed, ExecutorConfig, WorkerFactory, deadline, run_job
+from baldwin.types import Arrays, Job, Result, failed
 
 
 class InlineExecutor:
@@ -15,7 +15,9 @@ class InlineExecutor:
 
     def __init__(self, make_worker: WorkerFactory, config: ExecutorConfig | None = None) -> None:
         self._config = config or ExecutorConfig(name="inline")
+        self._make_worker = make_worker
         self._worker = make_worker()
+        self._shares: dict[str, tuple[int, Arrays]] = {}
         self._queue: list[Job] = []
 
     @property
@@ -25,6 +27,7 @@ class InlineExecutor:
 
     def share(self, key: str, version: int, arrays: Arrays) -> None:
         """Hand it to the worker."""
+        self._shares[key] = (version, arrays)
         self._worker.receive(key, version, arrays)
 
     def submit(self, job: Job) -> None:
@@ -37,10 +40,21 @@ class InlineExecutor:
         results = []
         for job in queue:
             started = time.monotonic()
-            with deadline(self._config.timeout, "a job"):
-                outcomes, cpu = run_job(job, self._worker)
+            try:
+                with deadline(self._config.timeout, "the job"):
+                    outcomes, cpu = run_job(job, self._worker)
+            except DeadlinePassed as error:
+                outcomes, cpu = failed(job, str(error)), 0.0
+                self._replace()
             results.append(Result(job, outcomes, 0, started, time.monotonic(), cpu))
         return results
+
+    def _replace(self) -> None:
+        """A worker that was broken off in the middle of something is not to be trusted any more."""
+        self._worker.close()
+        self._worker = self._make_worker()
+        for key, (version, arrays) in self._shares.items():
+            self._worker.receive(key, version, arrays)
 
     def close(self) -> None:
         """Free the environments."""

@@ -7,6 +7,7 @@ import multiprocessing as mp
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -42,9 +43,10 @@ class Slot:
     seen: int = 0  # the last parcel it has read
 
 
-def work(make_worker: WorkerFactory, pipe: Connection) -> None:
+def work(make_worker: WorkerFactory, pipe: Connection, life: Connection) -> None:
     """The life of a worker process: read messages in order until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
+    threading.Thread(target=_die_with_parent, args=(life,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
             worker = make_worker()
@@ -59,6 +61,12 @@ def work(make_worker: WorkerFactory, pipe: Connection) -> None:
                 pipe.send(("seen", content.number))
             else:
                 pipe.send(("done", run_job(content, worker)))
+
+
+def _die_with_parent(life: Connection) -> None:
+    """Nobody writes to this pipe: it becomes readable when the parent is gone, also while a job hangs."""
+    wait([life])
+    os._exit(1)
 
 
 @dataclass(slots=True)
@@ -102,6 +110,7 @@ class ProcessExecutor:
         self._failed: list[Result] = []
         self._shares = Shares()
         self._context = _context(type(make_worker).__module__)
+        self._life, self._life_line = self._context.Pipe(duplex=False)
         self._slots = [self._hire() for _ in range(self.workers)]
 
     @property
@@ -144,12 +153,14 @@ class ProcessExecutor:
         for slot in self._slots:
             slot.process.join()
         self._slots = []
+        self._life.close()
+        self._life_line.close()
         self._shares.close()
 
     def _hire(self) -> Slot:
         here, there = self._context.Pipe()
-        process = self._context.Process(target=work, args=(self._make_worker, there), daemon=True)
-        with _one_thread_environment():
+        process = self._context.Process(target=work, args=(self._make_worker, there, self._life), daemon=True)
+        with _one_thread_environment(), _deaf_to_ctrl_c():
             process.start()
         there.close()
         slot = Slot(process, here)
@@ -235,6 +246,19 @@ def _one_thread_environment() -> Any:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c() -> Any:
+    """What is started in here inherits it: Ctrl-C in a terminal goes to every process, and only the parent shall act on it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _send(slot: Slot, kind: str, content: object) -> None:

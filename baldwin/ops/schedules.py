@@ -16,4 +16,4 @@ SCHEDULES: dict[str, Callable[[float, float, float], float]] = {
 
 def scheduled(kind: str, start: float, end: float, over: int, at: int) -> float:
     """The value at step `at` of a schedule that reaches `end` after `over` steps and stays there."""
-    return SCHEDULES[kind](start, end, min(1.0, at / over) if over else 1.0)
+    return SCHEDULES[kind](start, end, min(1.0, at / over))

@@ -49,7 +49,7 @@ def log_ranks(fitness: Vector) -> Vector:
     """
     n = len(fitness)
     f = np.where(np.isnan(fitness), -np.inf, fitness)
-    best_place = (f[None, :] > f[:, None]).sum(1)  # how many are strictly better
+    best_place = n - np.searchsorted(np.sort(f), f, side="right")  # how many are strictly better
     w = np.maximum(0.0, np.log2(n / 2 + 1) - np.log2(best_place + 1))
     return np.asarray(w / w.sum() + 1 / n, np.float64)
 

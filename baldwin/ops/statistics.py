@@ -29,6 +29,11 @@ def bootstrap_interval(scores: ArrayLike, level: float = 0.95, resamples: int = 
     return float(low), float(high)
 
 
+def correlation(a: Vector, b: Vector) -> float:
+    """Pearson's: between the two of each pair, the share of the difference's variance that common random numbers take away."""
+    return cosine(a - a.mean(), b - b.mean())
+
+
 def cosine(a: Vector, b: Vector) -> float:
     """The cosine of the angle between two vectors; 0 if one is zero."""
     norms = norm(a) * norm(b)

@@ -40,6 +40,11 @@ class PolicyConfig(BaseModel):
     )
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to your module")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_module_says_its_kind(cls, data: Any) -> Any:
+        return {"kind": "module"} | data if isinstance(data, dict) and data.get("module") else data
+
     @model_validator(mode="after")
     def _module_goes_with_kind(self) -> Self:
         if (self.module is None) == (self.kind == "module"):

@@ -15,6 +15,7 @@ from torch.func import functional_call, vmap
 
 from baldwin.errors import ConfigError, nearest
 from baldwin.ops.noise import Noise, Shape
+from baldwin.ops.threads import one_thread
 from baldwin.policies.mlp import split
 
 
@@ -27,8 +28,9 @@ def find_class(path: str) -> type[nn.Module]:
     module_name, _, name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"policy.module {path!r}: cannot import {module_name!r} ({error}). Expected package.module:Class.") from error
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"policy.module {path!r}: cannot import {module_name!r} ({problem}). Expected package.module:Class.") from error
     found = getattr(module, name, None)
     if not (inspect.isclass(found) and issubclass(found, nn.Module)):
         raise ConfigError(f"policy.module {path!r}: {module_name!r} has no nn.Module {name!r}.{nearest(name, vars(module))}")
@@ -40,16 +42,28 @@ class ModulePolicy:
 
     def __init__(self, path: str, obs_size: int, out_size: int, kwargs: dict[str, Any]) -> None:
         self._make: Callable[[], nn.Module] = lambda: find_class(path)(obs_size, out_size, **kwargs)
-        self._module = self._seeded(0)
+        self._module, out = self._try_out(path, obs_size)
         named = dict(self._module.named_parameters())
+        if not named or not isinstance(out, Tensor) or tuple(out.shape) != (1, out_size):
+            got = f"{len(named)} parameters and an output of {tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__}"
+            raise ConfigError(
+                f"policy.module {path!r}: expected parameters and an output of shape (1, {out_size}) for an input of (1, {obs_size}); got {got}"
+            )
         self._names = list(named)
         self.shapes: tuple[Shape, ...] = tuple(tuple(p.shape) for p in named.values())
-        with torch.no_grad():
-            out = self._module(torch.zeros(1, obs_size))
-        if not isinstance(out, Tensor) or tuple(out.shape) != (1, out_size):
+
+    def _try_out(self, path: str, obs_size: int) -> tuple[nn.Module, Any]:
+        try:
+            module = self._seeded(0)
+            with torch.no_grad():
+                return module, module(torch.zeros(1, obs_size))
+        except ConfigError:
+            raise
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
             raise ConfigError(
-                f"policy.module {path!r}: expected an output of shape (1, {out_size}) for an input of shape (1, {obs_size}); got {getattr(out, 'shape', type(out))}"
-            )
+                f"policy.module {path!r} failed: {problem}. It is made as Class(obs_size, action_size, **policy.kwargs) and called with [B, obs_size]"
+            ) from error
 
     def init(self, seed: int) -> NDArray[np.float32]:
         parts = [p.detach().reshape(-1) for p in self._seeded(seed).parameters()]
@@ -70,6 +84,6 @@ class ModulePolicy:
 
     def _seeded(self, seed: int) -> nn.Module:
         """Modules draw their weights from torch's global generator: lend it a seed and give it back untouched."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), one_thread():
             torch.manual_seed(seed)
             return self._make().eval()

@@ -22,7 +22,8 @@ from baldwin.policies import ActionMap, Stack
 
 NOISE_CHUNK = 256
 MOMENT_ROWS = 4096
-NOT_FINITE = "the environment returned a reward or observation that is not finite; expected finite numbers"
+LARGEST = 1e10  # an observation beyond this would blind the statistics for ever
+NOT_FINITE = f"the environment returned a reward or observation that is not finite; expected numbers within +-{LARGEST:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def play(lanes: Lanes, stack: Stack, members: int, normalize: Callable[[Tensor],
     inputs = torch.zeros(len(block.ids), obs.shape[1])
     whole = True  # every row of the stack is at work
     while True:
-        bad = ~np.isfinite(obs).all(1) if not np.isfinite(obs.sum()) else None
+        bad = None if np.abs(obs).max() <= LARGEST else ~(np.abs(obs) <= LARGEST).all(1)  # NaN is not <= anything
         if plan.collect:
             tally.add(obs if bad is None else obs[~bad])
         if whole:

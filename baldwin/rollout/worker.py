@@ -11,6 +11,7 @@ import torch
 from baldwin.envs import EnvConfig, Lanes, World, make_lanes
 from baldwin.errors import StaleShare
 from baldwin.ops.moments import Moments
+from baldwin.ops.threads import one_thread
 from baldwin.policies import ActionMap, Normalizer, PolicyConfig, make_policy, stack_members
 from baldwin.rollout.play import Plan, play
 from baldwin.types import CENTER, Arrays, Outcome, Trial
@@ -33,7 +34,6 @@ class RolloutWorker:
     """Plays what jobs ask for. One thread: the executor brings the cores, and one thread always rounds alike."""
 
     def __init__(self, recipe: WorkerRecipe) -> None:
-        torch.set_num_threads(1)
         self._recipe = recipe
         self._act = ActionMap(recipe.world.action_space, recipe.policy.squash)
         self._policy = make_policy(recipe.policy, recipe.world.obs_size, self._act.size)
@@ -53,7 +53,8 @@ class RolloutWorker:
             raise StaleShare(f"the job was made for centre {plan.version}; this worker holds {self._version}")
         stack = stack_members(self._policy, trials, self._center, len(plan.seeds))
         lanes = self._lanes_for(plan)
-        played = play(lanes, stack, len(trials), self._normalize, self._act, plan)
+        with one_thread():
+            played = play(lanes, stack, len(trials), self._normalize, self._act, plan)
         return [
             Outcome(
                 trial.id,

@@ -16,7 +16,7 @@ from baldwin.ops.noise import Noise, Shape, weighted_halves
 from baldwin.ops.optimizers import OPTIMIZERS, Knobs, Memory, norm
 from baldwin.ops.schedules import scheduled
 from baldwin.ops.shaping import SHAPINGS, percentile, strict_rank, tie_fraction
-from baldwin.ops.statistics import cosine
+from baldwin.ops.statistics import correlation, cosine
 from baldwin.strategies.search import SearchConfig
 from baldwin.types import Metrics, Outcome, Perturbation, State, Trial
 
@@ -26,10 +26,20 @@ class Schedule(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["linear", "cosine", "exponential"]
+    kind: Literal["constant", "linear", "cosine", "exponential"]
     start: PositiveFloat
-    end: PositiveFloat
-    generations: int = Field(ge=1)
+    end: PositiveFloat | None = None
+    generations: int = Field(1, ge=1)
+
+    @model_validator(mode="after")
+    def _moving_needs_an_end(self) -> Self:
+        if self.kind != "constant" and self.end is None:
+            raise ValueError(f"a {self.kind} schedule needs end and generations")
+        return self
+
+    def at(self, generation: int) -> float:
+        """The value in this generation."""
+        return scheduled(self.kind, self.start, self.end or self.start, self.generations, generation)
 
 
 class ESConfig(SearchConfig):
@@ -54,14 +64,6 @@ class ESConfig(SearchConfig):
     )
     rank: int = Field(0, ge=0, description="Low-rank perturbations A B^T / sqrt(rank) of each matrix; 0 is full rank")
     probe: bool = Field(True, description="Also play the unperturbed parameters each generation, to rank them among the population")
-
-    @model_validator(mode="after")
-    def _shaping_of_convention(self) -> Self:
-        if self.common_random_numbers == "population" and self.lanes not in (None, self.block):
-            raise ValueError(
-                "common_random_numbers=population needs lanes equal to block (or unset): a lane that plays twice would meet a second world"
-            )
-        return self
 
 
 def gradient_factor(config: ESConfig, n: int, sigma: float) -> float:
@@ -145,9 +147,7 @@ class OpenAIES:
         self._asked, self._reason = 0, ""
 
     def _now(self, value: float | Schedule) -> float:
-        if isinstance(value, Schedule):
-            return scheduled(value.kind, value.start, value.end, value.generations, self.version)
-        return value
+        return value.at(self.version) if isinstance(value, Schedule) else value
 
     def _trial(self, index: int) -> Trial:
         sign = 0.0 if index == self.config.population else 1.0 - 2.0 * (index % 2)
@@ -191,6 +191,9 @@ class OpenAIES:
             "update_ratio": norm(self.center - old) / length if length else math.inf,
             "split_half_cosine": cosine(halves[0], halves[1]),
             "tie_fraction": tie_fraction(returns),
+            "effective_pairs": float(np.square(np.abs(weights).sum()) / np.square(weights).sum()) if weights.any() else 0.0,
+            "pair_correlation": correlation(pairs[whole, 0], pairs[whole, 1]),
+            "sigma_to_weights": sigma / rms if (rms := length / math.sqrt(len(old))) else math.inf,
             "failed_pairs": float((~whole).sum()),
             "sigma": sigma,
             "lr": lr,

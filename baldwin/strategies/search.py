@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from baldwin.errors import TicketError
 from baldwin.ops import seeds
@@ -59,6 +59,14 @@ class SearchConfig(BaseModel):
     )
     cap: CapConfig = CapConfig()
 
+    @model_validator(mode="after")
+    def _one_world_needs_a_lane_for_everybody(self) -> Self:
+        if self.common_random_numbers == "population" and self.lanes is not None and self.lanes <= self.block:
+            raise ValueError(
+                "common_random_numbers=population needs lanes > block (or unset): a lane that plays twice would meet a second world"
+            )
+        return self
+
 
 class Strategy(Protocol):
     """Ask/tell over flat vectors, with tickets."""
@@ -97,7 +105,7 @@ class Search:
         self._normalize = normalize
         self.moments = Moments.empty(obs_size)
         self.cap = float(config.cap.start)
-        self.env_steps = self.episodes = self.failures = 0
+        self.env_steps = 0
         self._asked = 0  # jobs
         self._open: dict[int, int] = {}  # ticket -> number of its job
         self._reissue: list[int] = []  # jobs whose results were lost with the last process
@@ -105,7 +113,7 @@ class Search:
         self._played: dict[int, tuple[int, float, float]] = {}  # ticket -> (steps, truncated share, return) of this generation
         self._published = -1
         self._width = config.lanes or config.block + 2  # even, and one for the centre that rides along with the last block
-        self._rounds = math.ceil(config.block / self._width) * config.episodes
+        self._rounds = math.ceil((config.block + 1) / self._width) * config.episodes
 
     @property
     def version(self) -> int:
@@ -145,14 +153,13 @@ class Search:
         for outcome in outcomes:
             del self._open[outcome.ticket]
             self.env_steps += outcome.env_steps
-            self.episodes += self._config.episodes
-            self.failures += outcome.failed
             self._played[outcome.ticket] = (outcome.env_steps, outcome.truncated, outcome.fitness)
             if "obs_moments" in outcome.arrays:
                 self._fresh[outcome.ticket] = np.asarray(outcome.arrays["obs_moments"])
         if self.version == before:
             return None
-        return (found or {}) | self._turn()
+        found = found or {}
+        return found | self._turn(found)
 
     def policy_state(self) -> Arrays:
         """Greedy parameters and observation moments."""
@@ -163,7 +170,8 @@ class Search:
         return {
             "strategy": self.strategy.state_dict(),
             "obs_moments": self.moments.pack(),
-            "counters": {"env_steps": self.env_steps, "episodes": self.episodes, "failures": self.failures, "asked": self._asked},
+            "env_steps": self.env_steps,
+            "asked": self._asked,
             "cap": self.cap,
             "reissue": self._reissue,
             "open": [list(pair) for pair in self._open.items()],
@@ -175,9 +183,7 @@ class Search:
         """Be the search that wrote `state`."""
         self.strategy.load_state_dict(state["strategy"])
         self.moments = Moments.unpack(state["obs_moments"])
-        counters = state["counters"]
-        self.env_steps, self.episodes, self.failures = counters["env_steps"], counters["episodes"], counters["failures"]
-        self._asked, self.cap = counters["asked"], state["cap"]
+        self.env_steps, self._asked, self.cap = state["env_steps"], state["asked"], state["cap"]
         self._open = {int(t): int(job) for t, job in state["open"]}
         self._fresh = {int(t): m for t, m in state["fresh"].items()}
         self._played = {int(t): (int(steps), float(share), float(total)) for t, steps, share, total in state["played"]}
@@ -212,12 +218,25 @@ class Search:
             return self._limit
         return min(int(self.cap), self._limit or int(self.cap))
 
-    def _turn(self) -> Metrics:
+    def _true_returns(self, returns: NDArray[np.float64], probed: bool) -> Metrics:
+        """What the strategy saw was charged for steps; the centre, where it rides along, has the last ticket."""
+        population = returns[:-1] if probed else returns
+        true = population[np.isfinite(population)]
+        metrics = {
+            "return_mean": float(true.mean()),
+            "return_std": float(true.std()),
+            "return_max": float(true.max()),
+            "return_min": float(true.min()),
+        }
+        return metrics | ({"unperturbed_return": float(returns[-1])} if probed else {})
+
+    def _turn(self, found: Metrics) -> Metrics:
         """Merge what this generation saw, in the order of tickets, and move the cap."""
         for ticket in sorted(self._fresh):
             self.moments = self.moments.merge(Moments.unpack(self._fresh[ticket]))
         table = np.array([self._played[t] for t in sorted(self._played)], np.float64)  # [N, 3]
-        steps, truncated = table[:, 0] / self._config.episodes, float(table[:, 1].mean())
+        steps = table[table[:, 0] > 0, 0] / self._config.episodes  # a job that was lost played none
+        truncated = float(table[:, 1].mean())
         metrics = {"episode_length": float(steps.mean()), "truncated_fraction": truncated}
         cap = self._config.cap
         if cap.rule == "grow" and truncated >= cap.share:
@@ -226,9 +245,7 @@ class Search:
             self.cap = max(1.0, math.floor(2 * float(steps.mean())))
         if cap.rule != "none":
             metrics["episode_cap"] = float(self._step_limit() or 0)
-        if self._config.step_cost:  # what the strategy saw as returns was charged: report the true ones
-            true = table[np.isfinite(table[:, 2]), 2]
-            metrics |= {"return_mean": float(true.mean()), "return_std": float(true.std())}
-            metrics |= {"return_max": float(true.max()), "return_min": float(true.min())}
+        if self._config.step_cost:
+            metrics |= self._true_returns(table[:, 2], "unperturbed_return" in found)
         self._fresh, self._played = {}, {}
         return metrics

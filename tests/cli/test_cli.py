@@ -97,6 +97,12 @@ def test_schema_is_json() -> None:
         (["train", "cartpole", "-m", "env.id=CartPole-v9"], "Did you mean"),
         (["train", "cartpole", "-m", "env.id=tests.toys.worlds:Broken", "-m", "env.kwargs={how: nan, always: true}"], "not finite"),
         (["train", "cartpole", "-m", "policy.kind=module", "-m", "policy.module=a.b:C"], "cannot import"),
+        (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:Chase"], "has no nn.Module"),
+        (["train", "cartpole", "-m", "policy.module=torch.nn:Flatten"], "failed: TypeError"),
+        (["train", "cartpole", "-m", "policy.module=torch.nn:Identity"], "expected parameters and an output of shape (1, 2)"),
+        (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:TinyNet", "-m", "algorithm.rank=1"], "needs policy.kind=mlp"),
+        (["train", "cartpole", "-m", "env.id=tests.toys.syntax:Env"], "SyntaxError"),
+        (["train", "cartpole", "-c", "tests/toys/binary.yaml"], "not a text file"),
         (["show", "/nowhere"], "no run in /nowhere"),
         (["list", "preset"], "Did you mean 'presets'?"),
     ],
@@ -138,6 +144,18 @@ def test_replay_beyond_the_end_says_what_there_is(run_dir: Path) -> None:
     done = baldwin("replay", run_dir, "--generation", 99)
     assert done.returncode == 2
     assert "has generations 0 to 5; got 99" in done.stderr
+
+
+def test_runs_that_differ_are_not_seeds_of_each_other(run_dir: Path, tmp_path: Path) -> None:
+    baldwin("train", "cartpole", *OPTIONS, "-m", "algorithm.lr=0.3", "--out", tmp_path / "other", "--quiet")
+    rows = json.loads(baldwin("compare", run_dir, run_dir, tmp_path / "other", "--json").stdout)
+    assert [(r["name"], r["seeds"]) for r in rows] == [("cartpole #1", 1), ("cartpole #2", 1)]
+
+
+def test_a_video_that_cannot_be_written_is_named(run_dir: Path) -> None:
+    done = baldwin("render", run_dir, "--video", "/proc/nowhere/film.gif")
+    assert done.returncode == 2
+    assert "cannot write the video" in done.stderr
 
 
 def test_an_unknown_video_format_is_refused(run_dir: Path) -> None:

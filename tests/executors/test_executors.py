@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +115,35 @@ def test_inline_has_a_deadline_too(tmp_path: Path) -> None:
     assert "executor.timeout=0.3 s" in result.outcomes[0].reason
 
 
+ORPHANS = """
+import sys, time
+from pathlib import Path
+from baldwin.executors import ExecutorConfig, ProcessExecutor
+from tests.toys.sphere import Misbehaving, SphereWorker
+if __name__ == "__main__":
+    executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=1))
+    executor.submit(Misbehaving("hang", 9, Path(sys.argv[1])))
+    executor.wait()
+"""
+
+
+def test_a_hung_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ORPHANS, str(tmp_path)])
+    until(lambda: any(p.read_text() for p in tmp_path.glob("0-*")))
+    worker = int(next(tmp_path.glob("0-*")).read_text())
+    process.kill()
+    process.wait()
+    until(lambda: not Path(f"/proc/{worker}").exists())
+    assert not Path(f"/proc/{worker}").exists()
+
+
+def until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def broken_worker() -> SphereWorker:
     raise RuntimeError("no simulator here")
 
@@ -128,7 +161,9 @@ def test_a_worker_that_cannot_be_made_is_an_error_at_once() -> None:
 def test_shared_memory_is_given_back() -> None:
     executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=3))
     seen: set[str] = set()
+    executor.share(CENTER, 0, CENTER_ARRAYS)
     try:
+        drain(executor, [job(0), job(1), job(2)])  # all are up
         for version in range(20):
             executor.share(CENTER, version, CENTER_ARRAYS)
             seen |= {p.name for p in executor._shares.newest.values()}

@@ -4,7 +4,7 @@ import torch
 
 from baldwin.ops.moments import Moments
 from baldwin.ops.schedules import scheduled
-from baldwin.ops.statistics import bootstrap_interval, cosine, iqm
+from baldwin.ops.statistics import bootstrap_interval, correlation, cosine, iqm
 from baldwin.ops.threads import one_thread
 
 
@@ -94,3 +94,8 @@ def test_one_thread_gives_the_number_back() -> None:
     with one_thread():
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+
+def test_correlation_by_hand() -> None:
+    assert correlation(np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.5, 6.0])) == pytest.approx(1)
+    assert correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 1.0])) == 0

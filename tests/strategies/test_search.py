@@ -67,7 +67,8 @@ def test_a_step_cost_changes_who_is_best_but_not_what_is_reported() -> None:
     a = generation(plain, short_and_bad, fitness=long_and_good)
     b = generation(charged, short_and_bad, fitness=long_and_good)
     assert b["return_max"] == a["return_max"] == 10.0
-    assert b["return_mean"] == pytest.approx(np.mean(long_and_good))
+    assert b["return_mean"] == pytest.approx(7.5)  # of the population, without the centre
+    assert b["unperturbed_return"] == 7.0
     assert plain.strategy.center == pytest.approx(-charged.strategy.center)  # every pair now prefers the other member
 
 

@@ -60,7 +60,7 @@ class Misbehaving:
     def run(self, worker: SphereWorker) -> list[Outcome]:
         done = len(list(self.marks.glob(f"{self.ticket}-*")))
         if done < self.times:
-            (self.marks / f"{self.ticket}-{done}").touch()
+            (self.marks / f"{self.ticket}-{done}").write_text(str(os.getpid()))
             if self.how == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.how == "hang":
