@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from baldwin.ops.shaping import Vector
+
 Memory = dict[str, Any]
 
 
