@@ -31,9 +31,15 @@ def make_lanes(config: EnvConfig, world: World, width: int) -> Lanes:
     return kind(config, world, width)
 
 
-def make_single(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
-    """One Gymnasium environment, for rendering and for acting by hand."""
-    return gymnasium.make_env(config, **kwargs)
+def make_filmed(config: EnvConfig) -> gym.Env[Any, Any]:
+    """One Gymnasium environment that draws pictures; where the model has a camera that follows the robot, through that one."""
+    env = gymnasium.make_env(config, render_mode="rgb_array")
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is not None and not {"camera_id", "camera_name"} & set(config.kwargs):
+        import mujoco
+
+        renderer.camera_id = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")  # -1, a free camera, if there is none
+    return env
 
 
 def probe(config: EnvConfig) -> World:

@@ -2,7 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from baldwin.envs import EnvConfig, choose_backend, list_envs, make_lanes, probe
+from baldwin.envs import EnvConfig, choose_backend, list_envs, make_filmed, make_lanes, probe
 from baldwin.envs.envpool import RESETS_ONLY, ids, make_pool
 from baldwin.errors import EnvironmentFailure, MissingExtra
 
@@ -188,3 +188,9 @@ def test_a_missing_extra_prints_the_command(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'baldwin-rl\[envpool\]'"):
         make_pool(EnvConfig(id="CartPole-v1"), np.zeros(1, np.int64))
+
+
+def test_films_follow_the_robot() -> None:
+    env = make_filmed(EnvConfig(id="HalfCheetah-v5"))
+    assert env.unwrapped.mujoco_renderer.camera_id >= 0  # type: ignore[attr-defined]
+    env.close()
