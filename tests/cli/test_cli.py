@@ -98,7 +98,7 @@ def test_schema_is_json() -> None:
         (["train", "cartpole", "-m", "env.id=tests.toys.worlds:Broken", "-m", "env.kwargs={how: nan, always: true}"], "not finite"),
         (["train", "cartpole", "-m", "policy.kind=module", "-m", "policy.module=a.b:C"], "cannot import"),
         (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:Chase"], "has no nn.Module"),
-        (["train", "cartpole", "-m", "policy.module=torch.nn:Flatten"], "failed: TypeError"),
+        (["train", "cartpole", "-m", "policy.module=torch.nn:Flatten"], "It is made as Class(obs_size, action_size"),
         (["train", "cartpole", "-m", "policy.module=torch.nn:Identity"], "expected parameters and an output of shape (1, 2)"),
         (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:TinyNet", "-m", "algorithm.rank=1"], "needs policy.kind=mlp"),
         (["train", "cartpole", "-m", "env.id=tests.toys.syntax:Env"], "SyntaxError"),
@@ -132,6 +132,7 @@ def test_an_environment_that_hangs_later_costs_pairs(tmp_path: Path) -> None:
         "stop.generations=1",
         "stop.score=null",
         "run.episodes=1",
+        "run.seed=7",  # its evaluation does not hang
     ]
     done = baldwin("train", "cartpole", *OPTIONS, *(f"-m{o}" for o in env + size), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
