@@ -1,0 +1,1 @@
+"""One run, remembered: built, driven, written down, resumed, shown."""

@@ -1,0 +1,147 @@
+"""Checkpoints: a folder of safetensors and a JSON manifest with checksums, made aside, fsynced, renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load, save
+
+from baldwin.errors import RunDirectoryError, StorageError
+from baldwin.runs.tree import join, split
+from baldwin.types import Arrays, State
+
+SCHEMA = 1
+STATE, POLICY, MANIFEST = "state.safetensors", "policy.safetensors", "manifest.json"
+REFUSALS = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up", errno.EFBIG: "a file may not grow further", errno.EROFS: "the disk is read-only"}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint folder holds."""
+
+    path: Path
+    generation: int
+    info: dict[str, Any]  # where journal and metrics stood, clocks, scores
+    state: State
+    policy: dict[str, Any]
+
+
+@contextmanager
+def storage(what: str) -> Iterator[None]:
+    """Turn a refusal of the disk into one clear message."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in REFUSALS:
+            raise StorageError(
+                f"could not write {what}: {REFUSALS[error.errno]}. Earlier checkpoints are intact; free some space, then: baldwin resume DIR"
+            ) from error
+        raise
+
+
+def policy_hash(policy: Arrays) -> str:
+    """params_sha256: over parameters and observation statistics, bit by bit."""
+    digest = hashlib.sha256()
+    for name in sorted(policy):
+        digest.update(f"{name}:{policy[name].dtype.str}:{policy[name].shape};".encode())
+        digest.update(policy[name].tobytes())
+    return digest.hexdigest()
+
+
+def write_checkpoint(folder: Path, generation: int, info: dict[str, Any], state: State, policy: Arrays, keep: int) -> Path:
+    """Save whole or not at all; then forget all but the newest `keep`."""
+    final, aside = folder / f"{generation:08d}", folder / f".writing-{generation:08d}"
+    with storage("a checkpoint"):
+        try:
+            _write_aside(aside, generation, info, state, policy)
+            if final.exists():  # the same generation again, after a resume: the old one stays until the new one has its name
+                old = folder / f".old-{generation:08d}"
+                shutil.rmtree(old, ignore_errors=True)
+                final.rename(old)
+            aside.rename(final)
+            _fsync(folder)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+    read_checkpoint(final)  # the previous ones go only when this one verifies
+    for stale in [*folder.glob(".old-*"), *folder.glob(".writing-*"), *list_checkpoints(folder)[:-keep]]:
+        shutil.rmtree(stale, ignore_errors=True)
+    return final
+
+
+def _write_aside(aside: Path, generation: int, info: dict[str, Any], state: State, policy: Arrays) -> None:
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    tensors: dict[str, Any] = {}
+    tree = split(state, tensors)
+    files = {STATE: save(tensors), POLICY: save(dict(policy))}
+    body = {"schema": SCHEMA, "generation": generation, "params_sha256": policy_hash(policy), **info, "tree": tree}
+    body["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    body["manifest_sha256"] = _manifest_hash(body)
+    for name, content in [*files.items(), (MANIFEST, json.dumps(body, indent=1).encode())]:
+        with open(aside / name, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    _fsync(aside)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read and verify.
+
+    Raises:
+        RunDirectoryError: something is missing, cut short or altered; names the file.
+    """
+    try:
+        body = json.loads((path / MANIFEST).read_bytes())
+        if body["manifest_sha256"] != _manifest_hash(body):
+            raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} was altered")
+        contents = {name: (path / name).read_bytes() for name in body["files"]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} is missing or damaged ({error})") from error
+    if body["schema"] != SCHEMA:
+        raise RunDirectoryError(f"checkpoint {path}: expected schema {SCHEMA}, got {body['schema']}. Use the version of baldwin that wrote it.")
+    for name, content in contents.items():
+        if hashlib.sha256(content).hexdigest() != body["files"][name]:
+            raise RunDirectoryError(f"checkpoint {path}: {name} is damaged (its checksum differs from the manifest's)")
+    return Checkpoint(path, body["generation"], body, join(body["tree"], load(contents[STATE])), load(contents[POLICY]))
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted(p for p in folder.glob("[0-9]*") if p.is_dir()) if folder.is_dir() else []
+
+
+def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest one that verifies, and what was wrong with those after it."""
+    complaints: list[str] = []
+    for path in reversed(list_checkpoints(folder)):
+        try:
+            return read_checkpoint(path), complaints
+        except RunDirectoryError as error:
+            complaints.append(str(error))
+    return None, complaints
+
+
+def _manifest_hash(body: dict[str, Any]) -> str:
+    rest = {k: v for k, v in body.items() if k != "manifest_sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _fsync(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

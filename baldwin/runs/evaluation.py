@@ -1,0 +1,80 @@
+"""The greedy policy on held-out seeds, after training."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from baldwin.errors import EnvironmentFailure
+from baldwin.executors import InlineExecutor
+from baldwin.ops.statistics import bootstrap_interval, iqm
+from baldwin.runs.build import build, greedy_jobs
+from baldwin.runs.checkpoint import policy_hash
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.history import policy_arrays
+from baldwin.types import CENTER
+
+FRESH = 1  # a path of seeds that training never evaluates on
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Scores of one policy."""
+
+    generation: int
+    params_sha256: str
+    episodes: int
+    seed: int
+    mean: float
+    std: float
+    iqm: float
+    ci: tuple[float, float]  # 95 % bootstrap interval of the IQM over episodes
+    min: float
+    max: float
+    length: float
+    env_steps: int
+    returns: list[float]
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return asdict(self)
+
+
+def evaluate_run(path: Path, episodes: int = 100, seed: int = 0, generation: int | None = None) -> Evaluation:
+    """Play the saved policy greedily.
+
+    Raises:
+        EnvironmentFailure: an episode failed.
+    """
+    directory = RunDirectory.find(path)
+    config = directory.read_config()
+    parts = build(config)
+    policy, generation = policy_arrays(directory, generation)
+    executor = InlineExecutor(parts.recipe, config.executor)
+    executor.share(CENTER, 0, policy)
+    outcomes = []
+    for job in greedy_jobs(parts.algorithm, parts.world, parts.dim, episodes, seed, FRESH):
+        executor.submit(job)
+        outcomes += executor.wait()[0].outcomes
+    executor.close()
+    broken = [o.reason for o in outcomes if o.failed]
+    if broken:
+        raise EnvironmentFailure(f"{len(broken)} of {episodes} episodes failed; the first: {broken[0]}")
+    scores = np.array([o.fitness for o in outcomes])
+    return Evaluation(
+        generation=generation,
+        params_sha256=policy_hash(policy),
+        episodes=episodes,
+        seed=seed,
+        mean=float(scores.mean()),
+        std=float(scores.std()),
+        iqm=float(iqm(scores)),
+        ci=bootstrap_interval(scores),
+        min=float(scores.min()),
+        max=float(scores.max()),
+        length=float(np.mean([o.env_steps for o in outcomes])),
+        env_steps=sum(o.env_steps for o in outcomes),
+        returns=scores.tolist(),
+    )

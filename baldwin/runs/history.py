@@ -1,0 +1,61 @@
+"""Any moment of a run: from a checkpoint where there is one, else from the journal alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from baldwin.config import RunConfig
+from baldwin.errors import RunDirectoryError
+from baldwin.ops.moments import Moments
+from baldwin.policies import GreedyPolicy
+from baldwin.runs.build import build, look
+from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.journal import read_journal, redo
+from baldwin.types import Arrays
+
+
+def rebuild(directory: RunDirectory, generation: int) -> Arrays:
+    """The policy of a generation from the journal alone: no checkpoint is read and no step is played.
+
+    Raises:
+        RunDirectoryError: the run did not get that far.
+    """
+    algorithm = build(directory.read_config()).algorithm
+    records = read_journal(directory.journal)
+    while algorithm.version < generation:
+        record = next(records, None)
+        if record is None:
+            raise RunDirectoryError(f"{directory.path} has generations 0 to {algorithm.version}; got {generation}")
+        redo(algorithm, record)
+    return algorithm.policy_state()
+
+
+def policy_arrays(directory: RunDirectory, generation: int | None) -> tuple[Arrays, int]:
+    """The policy of a generation, or the newest saved one, and its generation.
+
+    Raises:
+        RunDirectoryError: there is nothing to load.
+    """
+    if generation is None:
+        checkpoint, complaints = newest_checkpoint(directory.checkpoints)
+        if checkpoint is None:
+            raise RunDirectoryError(f"{directory.path} has no good checkpoint. {' '.join(complaints)} Go on with it: baldwin resume {directory.path}")
+        return checkpoint.policy, checkpoint.generation
+    for path in list_checkpoints(directory.checkpoints):
+        if int(path.name) == generation:
+            return read_checkpoint(path).policy, generation
+    return rebuild(directory, generation), generation
+
+
+def load_policy(path: str | Path, generation: int | None = None) -> GreedyPolicy:
+    """A trained policy from its run directory, normaliser inside: `load_policy(DIR).act(obs)`."""
+    directory = RunDirectory.find(Path(path))
+    arrays, _ = policy_arrays(directory, generation)
+    return greedy_policy(directory.read_config(), arrays)
+
+
+def greedy_policy(config: RunConfig, arrays: Arrays) -> GreedyPolicy:
+    """The policy object of saved arrays."""
+    world = look(config)
+    return GreedyPolicy(config.policy, world.obs_space, world.action_space, arrays["params"], Moments.unpack(arrays["obs_moments"]))

@@ -1,0 +1,162 @@
+"""The journal: every ask and every result of a run, in order, appended as they happen.
+
+Feeding it back to a fresh algorithm rebuilds any moment of the run without playing a single step. A record is
+[size u32][crc32 u32][meta size u32][meta JSON][arrays as safetensors]; a torn last record is recognised and cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from baldwin.errors import RunDirectoryError
+from baldwin.runs.checkpoint import storage
+from baldwin.types import Algorithm, Metrics, Outcome
+
+MAGIC = b"baldwin journal 1\n"
+HEAD = struct.Struct("<II")
+META = struct.Struct("<I")
+
+
+class Record(NamedTuple):
+    """One event, and where the next one begins in the file."""
+
+    meta: dict[str, Any]
+    outcomes: list[Outcome]
+    end: int
+
+
+class Journal:
+    """Appends records; what was appended survives a kill of the process, what was synced a loss of power."""
+
+    def __init__(self, path: Path, at: int | None = None) -> None:
+        """Open for appending at `at`, cutting off what lies behind it."""
+        with storage("the journal"):
+            new = not journal_size(path)
+            self._file = open(path, "r+b" if not new else "w+b", buffering=0)  # noqa: SIM115 - closed by close()
+            if new:
+                self._file.write(MAGIC)
+            self._file.seek(0, os.SEEK_END)
+            if at is not None:
+                self.rewind(at)
+
+    @property
+    def offset(self) -> int:
+        """Where the next record will begin."""
+        return self._file.tell()
+
+    def append(self, meta: dict[str, Any], outcomes: list[Outcome] | None = None) -> None:
+        """Add a record, whole or not at all."""
+        before = self.offset
+        with storage("the journal"):
+            try:
+                self._write(encode(meta, outcomes or []))
+            except OSError:
+                self.rewind(before)
+                raise
+
+    def rewind(self, offset: int) -> None:
+        """Forget everything from there on."""
+        self._file.truncate(offset)
+        self._file.seek(offset)
+
+    def sync(self) -> None:
+        """Force what was appended to the disk."""
+        with storage("the journal"):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """No more records."""
+        self._file.close()
+
+    def _write(self, record: bytes) -> None:
+        while record:
+            record = record[self._file.write(record) :]
+
+
+def journal_size(path: Path) -> int:
+    """In bytes; 0 where there is none, or only the shell of one."""
+    return path.stat().st_size if path.exists() and path.stat().st_size >= len(MAGIC) else 0
+
+
+def encode(meta: dict[str, Any], outcomes: list[Outcome]) -> bytes:
+    """A record as bytes."""
+    body = b""
+    if outcomes:
+        arrays: dict[str, Any] = {
+            "tickets": np.array([o.ticket for o in outcomes], np.int64),
+            "fitness": np.array([o.fitness for o in outcomes], np.float64),
+            "env_steps": np.array([o.env_steps for o in outcomes], np.int64),
+            "truncated": np.array([o.truncated for o in outcomes], np.float64),
+        }
+        arrays |= {f"{row}/{name}": np.asarray(a) for row, o in enumerate(outcomes) for name, a in o.arrays.items()}
+        meta = meta | {"reasons": {row: o.reason for row, o in enumerate(outcomes) if o.reason}}
+        body = save(arrays)
+    text = json.dumps(meta).encode()
+    payload = META.pack(len(text)) + text + body
+    return HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def decode(payload: bytes, end: int) -> Record:
+    """The inverse of `encode`, without the head."""
+    (size,) = META.unpack_from(payload)
+    meta = json.loads(payload[META.size : META.size + size])
+    body = payload[META.size + size :]
+    if not body:
+        return Record(meta, [], end)
+    arrays = load(body)
+    outcomes = []
+    for row, ticket in enumerate(arrays["tickets"].tolist()):
+        own = {k.partition("/")[2]: a for k, a in arrays.items() if k.startswith(f"{row}/")}
+        outcomes.append(
+            Outcome(
+                ticket,
+                float(arrays["fitness"][row]),
+                int(arrays["env_steps"][row]),
+                float(arrays["truncated"][row]),
+                meta["reasons"].get(str(row), ""),
+                own,
+            )
+        )
+    return Record(meta, outcomes, end)
+
+
+def read_journal(path: Path, start: int = 0) -> Iterator[Record]:
+    """The whole records from `start` on, up to the end or to a torn one.
+
+    Raises:
+        RunDirectoryError: there is no journal, or it is not one.
+    """
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read the journal {path}: {error.strerror}") from error
+    with file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise RunDirectoryError(f"{path} is not a journal of this version of baldwin")
+        file.seek(max(start, len(MAGIC)))
+        while len(head := file.read(HEAD.size)) == HEAD.size:
+            size, crc = HEAD.unpack(head)
+            payload = file.read(size)
+            if len(payload) < size or zlib.crc32(payload) != crc:
+                return
+            yield decode(payload, file.tell())
+
+
+def redo(algorithm: Algorithm, record: Record) -> Metrics | None:
+    """Do to the algorithm what the record says was done, without playing a step; metrics if it completed an update."""
+    if record.meta["kind"] == "ask":
+        algorithm.ask(record.meta["n"])
+    elif record.meta["kind"] == "reissue":
+        algorithm.reissue()
+    elif record.meta["kind"] == "tell":
+        return algorithm.tell(record.outcomes)
+    return None

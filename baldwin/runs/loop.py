@@ -1,0 +1,78 @@
+"""One loop drives everything: it knows no algorithm, no logger and no clock. To stop is to stop listening."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from baldwin.errors import Stalled
+from baldwin.types import Algorithm, Executor, Job, Metrics, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The algorithm was asked for up to n jobs, and gave some."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A job came back and was told; metrics if that completed an update."""
+
+    result: Result
+    metrics: Metrics | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The greedy policy of this version was played on held-out seeds."""
+
+    version: int
+    results: list[Result]
+
+
+Event = Asked | Told | Evaluated
+Evaluation = Callable[[Algorithm], Sequence[Job]]
+
+
+def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None = None) -> Iterator[Event]:
+    """Ask, run, tell, for as long as someone listens.
+
+    Before the algorithm is asked on a version whose evaluation is due, that evaluation is played to its end: what a score
+    decides (stop or go on) is then decided at the same parameters whatever the number of workers.
+    """
+    while True:
+        for share in algorithm.publish():
+            executor.share(*share)
+        due = evaluation(algorithm) if evaluation else ()
+        if due:
+            yield from evaluate(algorithm, executor, due)
+            continue
+        slots = executor.slots
+        jobs = algorithm.ask(slots)
+        for job in jobs:
+            executor.submit(job)
+        if jobs:
+            yield Asked(slots)
+        results = executor.wait()
+        if not results:
+            raise Stalled("nothing is in flight and the algorithm asks for nothing")
+        for result in results:
+            yield Told(result, algorithm.tell(result.outcomes))
+
+
+def evaluate(algorithm: Algorithm, executor: Executor, jobs: Sequence[Job]) -> Iterator[Event]:
+    """Play these jobs to the end; what else comes back meanwhile is told as usual."""
+    version, waiting = algorithm.version, list(jobs)
+    place = {id(job): n for n, job in enumerate(jobs)}
+    done: list[Result] = []
+    while len(done) < len(jobs):
+        while waiting and executor.slots > 0:
+            executor.submit(waiting.pop(0))
+        for result in executor.wait():
+            if id(result.job) in place:
+                done.append(result)
+            else:
+                yield Told(result, algorithm.tell(result.outcomes))
+    yield Evaluated(version, sorted(done, key=lambda r: place[id(r.job)]))

@@ -1,0 +1,345 @@
+"""One run, remembered: it listens to the loop, writes everything down, and can be picked up where it stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baldwin.config import RunConfig, load_config, write_config
+from baldwin.envs import choose_backend
+from baldwin.errors import EnvironmentFailure, RunDirectoryError
+from baldwin.executors import make_executor
+from baldwin.ops.statistics import iqm
+from baldwin.runs.build import Parts, build, greedy_jobs
+from baldwin.runs.checkpoint import newest_checkpoint, policy_hash, write_checkpoint
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.health import Health
+from baldwin.runs.interrupt import Interruptible
+from baldwin.runs.journal import Journal, Record, journal_size, read_journal, redo
+from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop
+from baldwin.runs.record import MetricsWriter
+from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome, Result
+
+Watcher = Callable[["Run", Metrics], None]
+HELD_OUT = 0  # the path of the seeds that training evaluates on
+
+
+@dataclass(slots=True)
+class Clock:
+    """Time spent by all processes that ever worked on the run."""
+
+    wall_before: float = 0.0
+    cpu_workers: float = 0.0
+    cpu_before: float = 0.0
+    _wall: float = field(default_factory=time.monotonic)
+    _cpu: float = field(default_factory=time.process_time)
+
+    @property
+    def wall(self) -> float:
+        """Seconds on the wall."""
+        return self.wall_before + time.monotonic() - self._wall
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of this process and of all jobs."""
+        return self.cpu_before + self.cpu_workers + time.process_time() - self._cpu
+
+    def restart(self, wall: float, cpu: float) -> None:
+        """Go on from these readings."""
+        self.wall_before, self.cpu_before, self.cpu_workers = wall, cpu, 0.0
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+
+@dataclass(slots=True)
+class Spans:
+    """When the jobs of the generation ran, for the time lost to stragglers."""
+
+    busy: float = 0.0
+    first: float = np.inf
+    last: float = -np.inf
+
+    def add(self, result: Result) -> None:
+        """Count a job."""
+        self.busy += result.finished - result.started
+        self.first, self.last = min(self.first, result.started), max(self.last, result.finished)
+
+    def lost(self, workers: int) -> float:
+        """The share of worker time in which there was nothing to do."""
+        whole = (self.last - self.first) * workers
+        return max(0.0, 1.0 - self.busy / whole) if whole > 0 else 0.0
+
+
+class Run:
+    """The state of a run between two events."""
+
+    def __init__(self, directory: RunDirectory, config: RunConfig, parts: Parts) -> None:
+        self.directory, self.config, self.parts = directory, config, parts
+        self.algorithm = parts.algorithm
+        self.clock = Clock()
+        self.score: float | None = None
+        self.last: Metrics = {}
+        self._health = Health(config)
+        self.warnings = self._health.before(config)
+        self.stopped_by = ""
+        self._evaluated = -1  # the last version that was
+        self._eval_steps = 0
+        self._spans = Spans()
+        self._checkpointed = -1
+        self._failures: list[str] = []
+        self._speed_mark = (0.0, 0)
+
+    def open(self, journal_at: int | None = None, metrics_at: int = 0) -> None:
+        """Begin to write."""
+        self.journal = Journal(self.directory.journal, journal_at)
+        self.metrics = MetricsWriter(self.directory, metrics_at, self.algorithm.env_steps)
+        self._sound = self.journal.offset
+        self._speed_mark = (self.clock.wall, self.algorithm.env_steps)
+
+    def forget_failed_update(self) -> None:
+        """When a whole generation failed, its results are not kept: the next process plays it again."""
+        self.journal.rewind(self._sound)
+
+    @property
+    def evaluated(self) -> bool:
+        """True when the score is that of the parameters as they are now."""
+        return self._evaluated == self.algorithm.version
+
+    def due(self, algorithm: Algorithm) -> Sequence[Job]:
+        """The evaluation of this version, if it is time for one."""
+        return () if self.evaluated or algorithm.version % self.config.run.evaluate_every else self.evaluation_jobs()
+
+    def evaluation_jobs(self) -> Sequence[Job]:
+        """The greedy policy on the run's held-out seeds."""
+        return greedy_jobs(self.algorithm, self.parts.world, self.parts.dim, self.config.run.episodes, self.config.run.seed, HELD_OUT)
+
+    def take(self, event: Event, workers: int) -> Iterator[Metrics]:
+        """Write an event down; yields the metrics lines it gave."""
+        if isinstance(event, Asked):
+            self.journal.append({"kind": "ask", "n": event.n})
+            return
+        results = event.results if isinstance(event, Evaluated) else [event.result]
+        self.clock.cpu_workers += sum(r.cpu_seconds for r in results)
+        now = {"wall": self.clock.wall, "cpu": self.clock.cpu}
+        outcomes = [o for r in results for o in r.outcomes]
+        self._note_failures(outcomes)
+        if isinstance(event, Evaluated):
+            self.journal.append({"kind": "evaluate", "version": event.version, **now}, outcomes)
+            yield self._write(self._evaluation(event.version, outcomes), now)
+            return
+        self._spans.add(event.result)
+        lost = self._spans.lost(workers)
+        self.journal.append({"kind": "tell", "lost": lost, **now}, outcomes)
+        if event.metrics is not None:
+            self._sound = self.journal.offset
+            self._spans = Spans()
+            yield self._write(self._training(event.metrics, lost, now["wall"]), now)
+
+    def replay(self, record: Record) -> None:
+        """Do what a journal record says once more, without playing it."""
+        meta = record.meta
+        metrics = redo(self.algorithm, record)
+        self._note_failures(record.outcomes)
+        if "wall" not in meta:
+            return
+        self.clock.restart(meta["wall"], meta["cpu"])
+        now = {"wall": meta["wall"], "cpu": meta["cpu"]}
+        if meta["kind"] == "evaluate":
+            self._write(self._evaluation(meta["version"], record.outcomes), now)
+        elif metrics is not None:
+            self._write(self._training(metrics, meta["lost"], now["wall"]), now)
+
+    def should_stop(self) -> str:
+        """Why to stop now, or nothing. Looked at between updates, so that it does not depend on who was faster."""
+        stop = self.config.stop
+        if stop.wall_seconds is not None and self.clock.wall >= stop.wall_seconds:
+            return f"stop.wall_seconds={stop.wall_seconds:g}"
+        if stop.score is not None and self.score is not None and self.evaluated and self.score >= stop.score:
+            return f"stop.score={stop.score:g}"
+        if stop.env_steps is not None and self.algorithm.env_steps >= stop.env_steps:
+            return f"stop.env_steps={stop.env_steps}"
+        if stop.generations is not None and self.algorithm.version >= stop.generations:
+            return f"stop.generations={stop.generations}"
+        return ""
+
+    def checkpoint(self, force: bool = False) -> Path | None:
+        """Save, if it is time or if forced."""
+        version = self.algorithm.version
+        if not force and (version == self._checkpointed or version % self.config.run.checkpoint_every):
+            return None
+        self._checkpointed = version
+        self.journal.sync()
+        self.metrics.sync()
+        self._sound = self.journal.offset
+        info = {
+            "journal": self.journal.offset,
+            "metrics": self.metrics.offset,
+            "env_steps": self.algorithm.env_steps,
+            "gradient_steps": self.algorithm.gradient_steps,
+            "eval_env_steps": self._eval_steps,
+            "wall_seconds": self.clock.wall,
+            "cpu_seconds": self.clock.cpu,
+            "evaluated": self._evaluated,
+            "score": self.score,
+            "failures": self._failures,
+        }
+        return write_checkpoint(
+            self.directory.checkpoints, version, info, self.algorithm.state_dict(), self.algorithm.policy_state(), self.config.run.keep
+        )
+
+    def restore(self, info: dict[str, Any], state: dict[str, Any]) -> None:
+        """Be the run that wrote this checkpoint."""
+        self.algorithm.load_state_dict(state)
+        self.clock.restart(info["wall_seconds"], info["cpu_seconds"])
+        self._eval_steps, self._evaluated, self.score = info["eval_env_steps"], info["evaluated"], info["score"]
+        self._failures = list(info["failures"])
+        self._checkpointed = self.algorithm.version
+
+    def close(self) -> None:
+        """Stop writing; let others."""
+        self.journal.close()
+        self.metrics.close()
+        self.directory.unlock()
+
+    def params_sha256(self) -> str:
+        """The identity of the greedy policy now."""
+        return policy_hash(self.algorithm.policy_state())
+
+    def _note_failures(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.reason and outcome.reason not in self._failures and len(self._failures) < 10:
+                self._failures.append(outcome.reason)
+
+    def _training(self, metrics: Metrics, lost: float, wall: float) -> Metrics:
+        seconds, steps = wall - self._speed_mark[0], self.algorithm.env_steps - self._speed_mark[1]
+        self._speed_mark = (wall, self.algorithm.env_steps)
+        speed = steps / seconds if seconds > 0 else 0.0
+        metrics = metrics | {"straggler_fraction": lost, "env_steps_per_second": speed, "generation": float(self.algorithm.version)}
+        self.warnings = self._health.look(metrics) or self.warnings
+        return metrics
+
+    def _evaluation(self, version: int, outcomes: list[Outcome]) -> Metrics:
+        self._evaluated = version
+        self._eval_steps += sum(o.env_steps for o in outcomes)
+        scores = np.array([o.fitness for o in outcomes if not o.failed])
+        if not len(scores):
+            raise EnvironmentFailure(f"every episode of the evaluation of generation {version} failed; the first reason: {outcomes[0].reason}")
+        self.score = float(scores.mean())
+        return {
+            "generation": float(version),
+            "score": self.score,
+            "score_std": float(scores.std()),
+            "score_iqm": float(iqm(scores)),
+            "score_length": float(np.mean([o.env_steps for o in outcomes])),
+            "score_failed": float(len(outcomes) - len(scores)),
+        }
+
+    def _write(self, metrics: Metrics, now: dict[str, float]) -> Metrics:
+        head = {
+            "generation": int(metrics["generation"]),
+            "env_steps": self.algorithm.env_steps,
+            "eval_env_steps": self._eval_steps,
+            "gradient_steps": self.algorithm.gradient_steps,
+            "wall_seconds": round(now["wall"], 3),
+            "cpu_seconds": round(now["cpu"], 3),
+        }
+        line = head | {k: v for k, v in metrics.items() if k != "generation"}
+        self.metrics.write(line)
+        self.last |= line
+        return line
+
+
+def start(config: RunConfig, out: Path | None = None) -> Run:
+    """A new run in a new directory."""
+    config = config.model_copy(update={"env": config.env.model_copy(update={"backend": choose_backend(config.env)})})
+    parts = build(config)
+    run = Run(RunDirectory.create(config, out), config, parts)
+    run.open()
+    return run
+
+
+def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
+    """A run where it stopped: its newest good checkpoint, then the journal's tail; and what was found damaged.
+
+    Raises:
+        RunDirectoryError: no such run, or another process works on it.
+    """
+    directory = RunDirectory.find(path)
+    old = directory.read_config()
+    config = load_config(None, (), overrides, old.model_dump(mode="json"))
+    for section in ("env", "policy", "algorithm"):
+        if getattr(config, section) != getattr(old, section):
+            raise RunDirectoryError(f"resume goes on with the same run: {section} cannot change. Start a new one: baldwin train -c {directory.config} -m ...")
+    if config.run.seed != old.run.seed:
+        raise RunDirectoryError("resume goes on with the same run: run.seed cannot change. Start a new one with baldwin train")
+    directory.lock()
+    run = Run(directory, config, build(config))
+    checkpoint, complaints = newest_checkpoint(directory.checkpoints)
+    journal_at = metrics_at = 0
+    if checkpoint:
+        run.restore(checkpoint.info, checkpoint.state)
+        journal_at, metrics_at = checkpoint.info["journal"], checkpoint.info["metrics"]
+    if journal_size(directory.journal) < journal_at:
+        complaints.append(f"{directory.journal} is shorter than its checkpoint says: generations before {run.algorithm.version} cannot be replayed")
+        journal_at = journal_size(directory.journal)
+    records = list(read_journal(directory.journal, journal_at)) if journal_at or journal_size(directory.journal) else []
+    run.open(records[-1].end if records else journal_at or None, metrics_at)
+    for record in records:
+        run.replay(record)
+    run.algorithm.reissue()
+    run.journal.append({"kind": "reissue"})
+    if config != old:
+        write_config(config, directory.config)
+    return run, complaints + directory.changed_versions()
+
+
+def drive(run: Run, watchers: Sequence[Watcher] = ()) -> None:
+    """Train until a stop rule holds or someone presses Ctrl-C; either way the state is saved.
+
+    After an error nothing new is saved: the last checkpoint and the journal hold everything up to it.
+    """
+    executor: Interruptible | None = None
+    try:
+        executor = Interruptible(make_executor(run.config.executor, run.parts.recipe))
+        with executor.listening():
+            _train(run, executor, watchers)
+        run.checkpoint(force=True)
+    except KeyboardInterrupt:
+        run.checkpoint(force=True)
+        raise
+    except EnvironmentFailure:
+        run.forget_failed_update()
+        raise
+    finally:
+        if executor:
+            executor.close()
+        run.close()
+
+
+def _train(run: Run, executor: Executor, watchers: Sequence[Watcher]) -> None:
+    def take(event: Event) -> bool:
+        lines = list(run.take(event, executor.workers))
+        for line in lines:
+            for watch in watchers:
+                watch(run, line)
+        return bool(lines)
+
+    run.stopped_by = run.should_stop()
+    if not run.stopped_by:
+        for event in loop(run.algorithm, executor, run.due):
+            if not take(event):
+                continue
+            if isinstance(event, Told):
+                run.checkpoint()
+            run.stopped_by = run.should_stop()
+            if run.stopped_by:
+                break
+    if not run.evaluated:
+        for share in run.algorithm.publish():
+            executor.share(*share)
+        for event in evaluate(run.algorithm, executor, run.evaluation_jobs()):
+            take(event)

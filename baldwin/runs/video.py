@@ -1,0 +1,95 @@
+"""A film of the greedy policy, on a machine without a screen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baldwin.config import RunConfig
+from baldwin.envs import make_filmed
+from baldwin.errors import EnvironmentFailure, UserError, missing_extra
+from baldwin.executors.config import DeadlinePassed, deadline
+from baldwin.ops import seeds
+from baldwin.policies import GreedyPolicy
+from baldwin.runs.build import look
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.history import greedy_policy, policy_arrays
+
+FORMATS = (".mp4", ".gif")
+MAX_FPS = 50  # what players and the GIF format can show
+
+
+def render_run(path: Path, video: Path | None, episodes: int = 1, generation: int | None = None, seed: int = 0) -> tuple[Path, list[float]]:
+    """Film episodes of the policy; returns the file and the episodes' returns.
+
+    Raises:
+        UserError: an unknown format, or an environment that cannot draw.
+    """
+    directory = RunDirectory.find(path)
+    arrays, generation = policy_arrays(directory, generation)
+    video = video or directory.path / f"generation-{generation:06d}.mp4"
+    if video.suffix.lower() not in FORMATS:
+        raise UserError(f"--video takes a file that ends in {' or '.join(FORMATS)}; got {str(video)!r}")
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    config = directory.read_config()
+    try:
+        with deadline(config.executor.timeout, "filming"):
+            frames, returns, fps = _film(config, greedy_policy(config, arrays), episodes, seed)
+    except DeadlinePassed as error:
+        raise EnvironmentFailure(f"{error}. Film fewer --episodes, or raise executor.timeout in {directory.config}") from error
+    write_video(video, frames, min(fps, MAX_FPS))
+    return video, returns
+
+
+def _film(config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int) -> tuple[list[Any], list[float], int]:
+    limit = look(config).max_episode_steps
+    env = make_filmed(config.env)
+    frames: list[Any] = []
+    returns: list[float] = []
+    try:
+        for start in seeds.seeds(episodes, seed, seeds.Stream.EVALUATE, 2).tolist():
+            obs, _ = env.reset(seed=start)
+            total, steps, over = 0.0, 0, False
+            frames.append(_picture(env))
+            while not over:
+                obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
+                total, steps = total + float(reward), steps + 1
+                frames.append(_picture(env))
+                over = terminated or truncated or (limit is not None and steps >= limit)
+            returns.append(total)
+    finally:
+        env.close()
+    return frames, returns, int(env.metadata.get("render_fps", 30))
+
+
+def _picture(env: Any) -> NDArray[np.uint8]:
+    try:
+        picture = env.render()
+    except Exception as error:
+        if "pygame" in str(error):
+            raise missing_extra("classic", "drawing this environment") from error
+        raise EnvironmentFailure(f"the environment cannot draw: {type(error).__name__}: {error}. Expected render_mode='rgb_array' to work.") from error
+    if picture is None:
+        raise EnvironmentFailure("the environment cannot draw: render() returned None. Expected an RGB array under render_mode='rgb_array'.")
+    return np.asarray(picture, np.uint8)
+
+
+def write_video(path: Path, frames: list[Any], fps: int) -> None:
+    """mp4 by ffmpeg, gif by Pillow."""
+    try:
+        import imageio.v2 as imageio
+        import imageio_ffmpeg  # noqa: F401 - mp4 needs it
+    except ModuleNotFoundError as error:
+        raise missing_extra("video", "writing a video") from error
+    options: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix.lower() == ".gif" else {"fps": fps, "macro_block_size": 2}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        imageio.mimsave(path, frames, **options)
+    except OSError as error:
+        raise UserError(f"cannot write the video {path}: {error.strerror or error}") from error

@@ -1,0 +1,128 @@
+"""The same seed gives the same bits: for any number of workers, after any death, after kill -9 and resume."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing as mp
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.history import rebuild
+from baldwin.runs.run import Run, drive, resume
+from tests.runs.tools import SMALL, baldwin, shown, small, train
+
+BACKENDS = ["gymnasium", "envpool"]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    timing = ("wall_seconds", "cpu_seconds", "env_steps_per_second", "straggler_fraction")
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in timing} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("quiet")
+    return {backend: train(small(backend=backend), folder / backend) for backend in BACKENDS}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_any_number_of_workers_gives_the_same_hash(quiet: dict[str, Run], backend: str, workers: int, tmp_path: Path) -> None:
+    config = small("Hopper-v5", "executor.name=process", f"executor.workers={workers}", backend=backend)
+    run = train(config, tmp_path / "run")
+    assert run.params_sha256() == quiet[backend].params_sha256()
+    assert run.score == quiet[backend].score
+    assert lines(tmp_path / "run") == lines(quiet[backend].directory.path)
+
+
+def test_virtual_workers_too(quiet: dict[str, Run], tmp_path: Path) -> None:
+    run = train(small("Hopper-v5", "executor.name=virtual", "executor.workers=5", backend="envpool"), tmp_path / "run")
+    assert run.params_sha256() == quiet["envpool"].params_sha256()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_killed_workers_change_nothing(quiet: dict[str, Run], backend: str, tmp_path: Path) -> None:
+    killed = []
+    over = threading.Event()
+
+    def assassin() -> None:
+        while not over.wait(0.25):
+            children = mp.active_children()
+            if children and len(killed) < 4:
+                os.kill(children[0].pid or 0, signal.SIGKILL)
+                killed.append(children[0].pid)
+
+    thread = threading.Thread(target=assassin)
+    thread.start()
+    try:
+        config = small("Hopper-v5", "executor.name=process", "executor.workers=2", "executor.retries=9", backend=backend)
+        run = train(config, tmp_path / "run")
+    finally:
+        over.set()
+        thread.join()
+    assert killed
+    assert run.params_sha256() == quiet[backend].params_sha256()
+
+
+@pytest.mark.parametrize(("executor", "delay"), [("inline", 0.0), ("inline", 0.4), ("process", 0.2), ("process", 0.9)])
+def test_kill_nine_of_the_whole_run_and_resume(quiet: dict[str, Run], executor: str, delay: float, tmp_path: Path) -> None:
+    """Kill at some moment after the journal has begun; resume, maybe kill again; the end is that of the unbroken run."""
+    out = tmp_path / "run"
+    options = [f"-m{o}" for o in ("env.id=Hopper-v5", "env.backend=envpool", "env.max_episode_steps=60", *SMALL, f"executor.name={executor}")]
+    command = [sys.executable, "-m", "baldwin", "train", *options, "--out", str(out), "--quiet"]
+    for again in range(2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        size = (out / "journal.bin").stat().st_size if again else 200
+        wait_for(lambda size=size: (out / "journal.bin").exists() and (out / "journal.bin").stat().st_size > size, process)
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        command = [sys.executable, "-m", "baldwin", "resume", str(out), "--quiet"]
+    done = baldwin("resume", out, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert shown(out)["params_sha256"] == quiet["envpool"].params_sha256()
+    assert lines(out) == lines(quiet["envpool"].directory.path)
+    assert baldwin("replay", out, "--generation", 5).stdout.strip() == quiet["envpool"].params_sha256()
+
+
+def wait_for(ready: Any, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not ready() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_longer_budget_goes_on_as_if_it_had_always_been_longer(tmp_path: Path) -> None:
+    train(small("Hopper-v5", "stop.generations=3"), tmp_path / "short")
+    run, complaints = resume(tmp_path / "short", ["stop.generations=6"])
+    drive(run)
+    straight = train(small("Hopper-v5", "stop.generations=6"), tmp_path / "straight")
+    assert complaints == []
+    assert run.params_sha256() == straight.params_sha256()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_replay_from_rewards_alone_gives_the_hash_of_the_checkpoints(quiet: dict[str, Run], backend: str) -> None:
+    directory = RunDirectory.find(quiet[backend].directory.path)
+    checkpoints = [read_checkpoint(p) for p in list_checkpoints(directory.checkpoints)]
+    assert [c.generation for c in checkpoints] == [2, 4, 5]
+    for checkpoint in checkpoints:
+        assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
+
+
+def test_low_rank_and_caps_are_exact_too(tmp_path: Path) -> None:
+    extra = ["algorithm.rank=1", "algorithm.cap.rule=grow", "algorithm.cap.start=10", "stop.generations=3"]
+    one = train(small("Hopper-v5", *extra), tmp_path / "one")
+    two = train(small("Hopper-v5", *extra, "executor.name=process", "executor.workers=2"), tmp_path / "two")
+    assert one.params_sha256() == two.params_sha256()
