@@ -74,4 +74,3 @@ def greedy_jobs(algorithm: Algorithm, world: World, dim: int, episodes: int, see
         trials = tuple(Trial(first + n, algorithm.version, center) for n in range(len(mine)))
         jobs.append(Evaluate(trials, Plan("evaluate", algorithm.version, padded, skip=0, limit=world.max_episode_steps)))
     return jobs
-

@@ -22,7 +22,12 @@ from baldwin.types import Arrays, State
 
 SCHEMA = 1
 STATE, POLICY, MANIFEST = "state.safetensors", "policy.safetensors", "manifest.json"
-REFUSALS = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up", errno.EFBIG: "a file may not grow further", errno.EROFS: "the disk is read-only"}
+REFUSALS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file may not grow further",
+    errno.EROFS: "the disk is read-only",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} is missing or damaged ({error})") from error
     if body["schema"] != SCHEMA:
-        raise RunDirectoryError(f"checkpoint {path}: expected schema {SCHEMA}, got {body['schema']}. Use the version of baldwin that wrote it.")
+        raise RunDirectoryError(
+            f"checkpoint {path}: expected schema {SCHEMA}, got {body['schema']}. Use the version of baldwin that wrote it."
+        )
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != body["files"][name]:
             raise RunDirectoryError(f"checkpoint {path}: {name} is damaged (its checksum differs from the manifest's)")

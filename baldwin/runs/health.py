@@ -25,7 +25,9 @@ class Health:
         blocks, workers = -(-config.algorithm.population // config.algorithm.block), config.executor.count
         if config.executor.name == "inline" or blocks >= workers:
             return []
-        return [f"a generation has {blocks} blocks, so that only {blocks} of {workers} workers have work: lower algorithm.block or executor.workers"]
+        return [
+            f"a generation has {blocks} blocks, so that only {blocks} of {workers} workers have work: lower algorithm.block or executor.workers"
+        ]
 
     def look(self, metrics: Metrics) -> list[str]:
         """Advice that this generation gives cause for."""
@@ -55,13 +57,37 @@ class Health:
 
         spread = over("return_std", 0.0)
         rules = [
-            ("best", spread and over("unperturbed_percentile", 0.95), "the unperturbed policy beats nearly all perturbed ones: lower algorithm.sigma"),
-            ("ties", over("tie_fraction", 0.5), "most returns are tied, so that few pairs say anything: raise algorithm.sigma or algorithm.episodes"),
+            (
+                "best",
+                spread and over("unperturbed_percentile", 0.95),
+                "the unperturbed policy beats nearly all perturbed ones: lower algorithm.sigma",
+            ),
+            (
+                "ties",
+                over("tie_fraction", 0.5),
+                "most returns are tied, so that few pairs say anything: raise algorithm.sigma or algorithm.episodes",
+            ),
             ("fast", over("update_ratio", 0.2), "each update changes the parameters by over 20 %: lower algorithm.lr"),
-            ("slow", under("update_ratio", 1e-5), "updates hardly change the parameters: raise algorithm.lr or lower algorithm.weight_decay"),
-            ("noise", spread and self._no_signal(), "two halves of the population disagree on the direction and returns do not rise: raise algorithm.population or algorithm.episodes"),
-            ("cap", self._capped and over("truncated_fraction", 0.8), "most episodes hit the cap: raise algorithm.cap.start or set algorithm.cap.rule=none"),
-            ("idle", over("straggler_fraction", 0.3), "workers idle over 30 % of the time at the end of generations: lower algorithm.block or raise algorithm.population"),
+            (
+                "slow",
+                under("update_ratio", 1e-5),
+                "updates hardly change the parameters: raise algorithm.lr or lower algorithm.weight_decay",
+            ),
+            (
+                "noise",
+                spread and self._no_signal(),
+                "two halves of the population disagree on the direction and returns do not rise: raise algorithm.population or algorithm.episodes",
+            ),
+            (
+                "cap",
+                self._capped and over("truncated_fraction", 0.8),
+                "most episodes hit the cap: raise algorithm.cap.start or set algorithm.cap.rule=none",
+            ),
+            (
+                "idle",
+                over("straggler_fraction", 0.3),
+                "workers idle over 30 % of the time at the end of generations: lower algorithm.block or raise algorithm.population",
+            ),
         ]
         return [(key, text) for key, holds, text in rules if holds]
 

@@ -40,7 +40,9 @@ def policy_arrays(directory: RunDirectory, generation: int | None) -> tuple[Arra
     if generation is None:
         checkpoint, complaints = newest_checkpoint(directory.checkpoints)
         if checkpoint is None:
-            raise RunDirectoryError(f"{directory.path} has no good checkpoint. {' '.join(complaints)} Go on with it: baldwin resume {directory.path}")
+            raise RunDirectoryError(
+                f"{directory.path} has no good checkpoint. {' '.join(complaints)} Go on with it: baldwin resume {directory.path}"
+            )
         return checkpoint.policy, checkpoint.generation
     for path in list_checkpoints(directory.checkpoints):
         if int(path.name) == generation:

@@ -95,7 +95,9 @@ class PlainProgress(Silent):
             for text in run.warnings:
                 self._print(f"warning: {text}")
         if "score" in line:
-            self._print(f"generation {line['generation']:>5}  env steps {line['env_steps']:>11,}  score {line['score']:10.2f}  ({line['wall_seconds']:.0f} s)")
+            self._print(
+                f"generation {line['generation']:>5}  env steps {line['env_steps']:>11,}  score {line['score']:10.2f}  ({line['wall_seconds']:.0f} s)"
+            )
         elif now - self._last >= LINE_SECONDS:
             self._print(
                 f"generation {line['generation']:>5}  env steps {line['env_steps']:>11,}  return {line['return_mean']:9.2f}  "
@@ -136,7 +138,9 @@ class LiveProgress(Silent):
     def _draw(self, run: Run, now: float) -> Group:
         last, begun = run.last, self._begun or (0.0, now)
         config = self._config
-        table = Table(title=f"{config.run.name or config.env.id}  {run.directory.path}", title_justify="left", show_header=False, expand=False)
+        table = Table(
+            title=f"{config.run.name or config.env.id}  {run.directory.path}", title_justify="left", show_header=False, expand=False
+        )
         table.add_column(style="bold")
         table.add_column(justify="right")
         table.add_column(style="dim")

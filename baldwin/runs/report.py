@@ -29,7 +29,11 @@ def describe_run(path: Path) -> dict[str, Any]:
     config = directory.read_config()
     checkpoint, complaints = newest_checkpoint(directory.checkpoints)
     info = checkpoint.info if checkpoint else {}
-    scores = [{k: line[k] for k in ("generation", "env_steps", "wall_seconds", "score")} for line in read_metrics(directory.metrics) if "score" in line]
+    scores = [
+        {k: line[k] for k in ("generation", "env_steps", "wall_seconds", "score")}
+        for line in read_metrics(directory.metrics)
+        if "score" in line
+    ]
     machine: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         machine = json.loads(directory.versions.read_text())
@@ -159,7 +163,9 @@ def plot_run(directory: RunDirectory) -> Path | None:
 
     lines = list(read_metrics(directory.metrics))
     scores = [(line["env_steps"], line["score"]) for line in lines if line.get("score") is not None]
-    returns = np.array([(line["env_steps"], line["return_min"], line["return_mean"], line["return_max"]) for line in lines if "return_mean" in line])
+    returns = np.array(
+        [(line["env_steps"], line["return_min"], line["return_mean"], line["return_max"]) for line in lines if "return_mean" in line]
+    )
     if not scores:
         return None
     config = directory.read_config()

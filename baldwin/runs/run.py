@@ -227,7 +227,9 @@ class Run:
         self._eval_steps += sum(o.env_steps for o in outcomes)
         scores = np.array([o.fitness for o in outcomes if not o.failed])
         if not len(scores):
-            raise EnvironmentFailure(f"every episode of the evaluation of generation {version} failed; the first reason: {outcomes[0].reason}")
+            raise EnvironmentFailure(
+                f"every episode of the evaluation of generation {version} failed; the first reason: {outcomes[0].reason}"
+            )
         self.score = float(scores.mean())
         return {
             "generation": float(version),
@@ -273,7 +275,9 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
     config = load_config(None, (), overrides, old.model_dump(mode="json"))
     for section in ("env", "policy", "algorithm"):
         if getattr(config, section) != getattr(old, section):
-            raise RunDirectoryError(f"resume goes on with the same run: {section} cannot change. Start a new one: baldwin train -c {directory.config} -m ...")
+            raise RunDirectoryError(
+                f"resume goes on with the same run: {section} cannot change. Start a new one: baldwin train -c {directory.config} -m ..."
+            )
     if config.run.seed != old.run.seed:
         raise RunDirectoryError("resume goes on with the same run: run.seed cannot change. Start a new one with baldwin train")
     directory.lock()
@@ -284,7 +288,9 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
         run.restore(checkpoint.info, checkpoint.state)
         journal_at, metrics_at = checkpoint.info["journal"], checkpoint.info["metrics"]
     if journal_size(directory.journal) < journal_at:
-        complaints.append(f"{directory.journal} is shorter than its checkpoint says: generations before {run.algorithm.version} cannot be replayed")
+        complaints.append(
+            f"{directory.journal} is shorter than its checkpoint says: generations before {run.algorithm.version} cannot be replayed"
+        )
         journal_at = journal_size(directory.journal)
     records = list(read_journal(directory.journal, journal_at)) if journal_at or journal_size(directory.journal) else []
     run.open(records[-1].end if records else journal_at or None, metrics_at)

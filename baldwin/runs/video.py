@@ -74,9 +74,13 @@ def _picture(env: Any) -> NDArray[np.uint8]:
     except Exception as error:
         if "pygame" in str(error):
             raise missing_extra("classic", "drawing this environment") from error
-        raise EnvironmentFailure(f"the environment cannot draw: {type(error).__name__}: {error}. Expected render_mode='rgb_array' to work.") from error
+        raise EnvironmentFailure(
+            f"the environment cannot draw: {type(error).__name__}: {error}. Expected render_mode='rgb_array' to work."
+        ) from error
     if picture is None:
-        raise EnvironmentFailure("the environment cannot draw: render() returned None. Expected an RGB array under render_mode='rgb_array'.")
+        raise EnvironmentFailure(
+            "the environment cannot draw: render() returned None. Expected an RGB array under render_mode='rgb_array'."
+        )
     return np.asarray(picture, np.uint8)
 
 

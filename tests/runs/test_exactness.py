@@ -79,7 +79,9 @@ def test_killed_workers_change_nothing(quiet: dict[str, Run], backend: str, tmp_
 def test_kill_nine_of_the_whole_run_and_resume(quiet: dict[str, Run], executor: str, delay: float, tmp_path: Path) -> None:
     """Kill at some moment after the journal has begun; resume, maybe kill again; the end is that of the unbroken run."""
     out = tmp_path / "run"
-    options = [f"-m{o}" for o in ("env.id=Hopper-v5", "env.backend=envpool", "env.max_episode_steps=60", *SMALL, f"executor.name={executor}")]
+    options = [
+        f"-m{o}" for o in ("env.id=Hopper-v5", "env.backend=envpool", "env.max_episode_steps=60", *SMALL, f"executor.name={executor}")
+    ]
     command = [sys.executable, "-m", "baldwin", "train", *options, "--out", str(out), "--quiet"]
     for again in range(2):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

@@ -113,7 +113,7 @@ def test_resume_refuses_another_experiment(tmp_path: Path) -> None:
     train(small(), tmp_path / "run")
     with pytest.raises(RunDirectoryError, match="algorithm cannot change"):
         resume(tmp_path / "run", ["algorithm.lr=0.5"])
-    with pytest.raises(RunDirectoryError, match="run.seed cannot change"):
+    with pytest.raises(RunDirectoryError, match=r"run\.seed cannot change"):
         resume(tmp_path / "run", ["run.seed=5"])
 
 
@@ -147,7 +147,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     for executor in ("inline", "process"):
         out = tmp_path / executor
         options = [f"-m{o}" for o in ("env.id=Hopper-v5", *SMALL, f"executor.name={executor}", "stop.generations=100000")]
-        process = subprocess.Popen([sys.executable, "-m", "baldwin", "train", *options, "--out", out], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "baldwin", "train", *options, "--out", out], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         deadline = time.monotonic() + 60
         while not list_checkpoints(out / "checkpoints"):
             assert time.monotonic() < deadline
@@ -180,7 +182,7 @@ def test_when_everything_fails_the_run_stops_and_keeps_what_it_had(tmp_path: Pat
         if line["generation"] == 3:
             monkeypatch.setattr(Chase, "step", lambda self, action: 1 / 0)
 
-    with pytest.raises(EnvironmentFailure, match="every pair of generation 3 failed.*division by zero"):
+    with pytest.raises(EnvironmentFailure, match=r"every pair of generation 3 failed.*division by zero"):
         drive(run, [wear_out])
     monkeypatch.setattr(Chase, "step", original)
     again, complaints = resume(tmp_path / "run")
@@ -192,7 +194,9 @@ def test_when_everything_fails_the_run_stops_and_keeps_what_it_had(tmp_path: Pat
 
 
 def test_a_failed_evaluation_episode_is_left_out_and_told(tmp_path: Path) -> None:
-    config = small("tests.toys.worlds:Broken", "env.kwargs={how: raise}", "algorithm.population=32", "algorithm.episodes=1", "run.episodes=8")
+    config = small(
+        "tests.toys.worlds:Broken", "env.kwargs={how: raise}", "algorithm.population=32", "algorithm.episodes=1", "run.episodes=8"
+    )
     run = train(config, tmp_path / "run")
     assert run.last["score_failed"] > 0
     assert run.score is not None
@@ -248,7 +252,11 @@ def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
 
 
 def test_stop_rules_hold_whichever_comes_first(tmp_path: Path) -> None:
-    for rule, why in [("stop.env_steps=500", "stop.env_steps"), ("stop.score=-1e9", "stop.score"), ("stop.wall_seconds=0.001", "stop.wall_seconds")]:
+    for rule, why in [
+        ("stop.env_steps=500", "stop.env_steps"),
+        ("stop.score=-1e9", "stop.score"),
+        ("stop.wall_seconds=0.001", "stop.wall_seconds"),
+    ]:
         run = train(small("Hopper-v5", rule), tmp_path / why)
         assert run.stopped_by.startswith(why)
         assert run.evaluated

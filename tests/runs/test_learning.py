@@ -36,7 +36,15 @@ def test_a_users_environment_and_network_are_learned(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("preset", "at_least"),
-    [("acrobot", -90), ("inverted-pendulum", 1000), ("pendulum", -300), ("swimmer", 128), ("hopper", 1500), ("halfcheetah", 3500), ("halfcheetah-long", 6000)],
+    [
+        ("acrobot", -90),
+        ("inverted-pendulum", 1000),
+        ("pendulum", -300),
+        ("swimmer", 128),
+        ("hopper", 1500),
+        ("halfcheetah", 3500),
+        ("halfcheetah-long", 6000),
+    ],
 )
 def test_median_of_three_seeds(preset: str, at_least: float, tmp_path: Path) -> None:
     assert median(scores(preset, tmp_path)) >= at_least
