@@ -17,7 +17,8 @@ from baldwin.config import load_config
 from baldwin.runs.run import Run, drive, start
 from benchmarks.tools import in_processes, spread, table
 
-ENVS = {"HalfCheetah-v5": 5, "Hopper-v5": 60, "Ant-v5": 2}  # generations of one measurement: early Hoppers fall at once
+ENVS = {"HalfCheetah-v5": 1_400_000, "Hopper-v5": 400_000, "Ant-v5": 160_000}  # training steps of one measurement, 20 to 40 s
+BACKENDS = {"mujoco": "baldwin, MuJoCo", "envpool": "baldwin, EnvPool", "gymnasium": "baldwin, Gymnasium"}
 HERE = Path(__file__).parent
 PEER = HERE / ".venv-evotorch"
 PEER_PACKAGES = ["evotorch==0.6.1", "torch==2.13.0", "gymnasium[mujoco]==1.4.0", "mujoco==3.14.0", "setuptools<81"]
@@ -54,9 +55,12 @@ def raw_physics(name: str, seconds: float) -> float:
     return steps / (time.perf_counter() - begun)
 
 
-def whole_system(name: str, backend: str, generations: int) -> float:
-    """Training steps/s of a real run: normalisation, common random numbers, journal, checkpoints, TensorBoard and evaluation on."""
-    options = [f"env.id={name}", f"env.backend={backend}", "algorithm.population=128", "algorithm.block=64", "algorithm.lr=0.02"]
+def whole_system(name: str, *more: str) -> float:
+    """Training steps/s of a real run: normalisation, common random numbers, journal, checkpoints, TensorBoard and evaluation on.
+
+    Counted from the end of the first generation; the time of the evaluations (every tenth) is in it, their steps are not.
+    """
+    options = [f"env.id={name}", "algorithm.population=128", "algorithm.block=64", "algorithm.lr=0.02", "run.evaluate_every=10"]
     marks: list[tuple[float, int]] = []
 
     def watch(run: Run, line: dict[str, float]) -> None:
@@ -64,7 +68,7 @@ def whole_system(name: str, backend: str, generations: int) -> float:
             marks.append((time.perf_counter(), int(line["env_steps"])))
 
     with tempfile.TemporaryDirectory() as folder:
-        drive(start(load_config(None, [], [*options, f"stop.generations={generations}"]), Path(folder) / "run"), [watch])
+        drive(start(load_config(None, [], [*options, f"stop.env_steps={ENVS[name]}", *more]), Path(folder) / "run"), [watch])
     (begun, first), (ended, last) = marks[0], marks[-1]
     return (last - first) / (ended - begun)
 
@@ -80,30 +84,26 @@ def peer(name: str, seconds: float) -> float | None:
     if done.returncode:
         print(done.stderr[-2000:], file=sys.stderr)
         return None
+    time.sleep(5)  # its Ray needs a while to go
     return float(json.loads(done.stdout.splitlines()[-1])["steps_per_second"])
 
 
 def main(repeats: int, seconds: float) -> None:
     rows, workers = [], len(os.sched_getaffinity(0))
-    for name, generations in ENVS.items():
-        found: dict[str, list[float]] = {"raw": [], "envpool": [], "gymnasium": [], "peer": []}
+    for name in ENVS:
+        found: dict[str, list[float]] = {"raw": [], **{b: [] for b in BACKENDS}, "peer": []}
         for _ in range(repeats):
             found["raw"].append(in_processes(raw_physics, workers, name, seconds / 2))
-            for backend in ("envpool", "gymnasium"):
-                found[backend].append(whole_system(name, backend, generations))
-            other = peer(name, seconds) if name == "HalfCheetah-v5" else None
+            for backend in BACKENDS:
+                found[backend].append(whole_system(name, f"env.backend={backend}"))
+            other = peer(name, 2 * seconds) if name == "HalfCheetah-v5" else None
             if other:
                 found["peer"].append(other)
-        for label, key in [
-            ("raw mj_step, all cores", "raw"),
-            ("baldwin, EnvPool", "envpool"),
-            ("baldwin, Gymnasium", "gymnasium"),
-            ("EvoTorch PGPE", "peer"),
-        ]:
+            print(name, {k: [round(x) for x in v] for k, v in found.items()}, file=sys.stderr, flush=True)
+        for key, label in {"raw": "raw mj_step, all cores", **BACKENDS, "peer": "EvoTorch PGPE"}.items():
             if found[key]:
                 shares = [v / r for v, r in zip(found[key], found["raw"], strict=True)]
-                ratio = f"{statistics.median(found['envpool']) / statistics.median(found[key]):.1f} x" if key == "peer" else ""
-                print(name, label, found[key], file=sys.stderr, flush=True)
+                ratio = f"{statistics.median(found['mujoco']) / statistics.median(found[key]):.2f} x" if key == "peer" else ""
                 rows.append([name, label, spread(found[key]), spread(shares, 2), ratio])
     head = ["environment", "what", "steps/s: median [min .. max]", "share of raw physics", "baldwin is faster by"]
     table("Environment steps per second", head, rows)

@@ -19,7 +19,7 @@ class EnvConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str = Field(description="A Gymnasium id, package.module:EnvId or package.module:EnvClass")
-    backend: Literal["auto", "gymnasium", "envpool"] = Field("auto", description="auto takes EnvPool where it is installed and has the id")
+    backend: Literal["auto", "gymnasium", "envpool", "mujoco"] = Field("auto", description="auto takes the fastest that has the id")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to the environment")
     max_episode_steps: int | None = Field(None, gt=0, description="Overrides the environment's own time limit")
 

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from baldwin.envs import envpool, gymnasium
+from baldwin.envs import envpool, gymnasium, mujoco
 from baldwin.envs.lanes import EnvConfig, Lanes, World
 from baldwin.errors import EnvironmentFailure
 
+_BACKENDS: dict[str, tuple[Callable[[EnvConfig], World], Callable[[EnvConfig, World, int], Lanes]]] = {
+    "gymnasium": (gymnasium.describe, gymnasium.GymnasiumLanes),
+    "envpool": (envpool.describe, envpool.EnvPoolLanes),
+    "mujoco": (mujoco.describe, mujoco.MujocoLanes),
+}
+
 
 def choose_backend(config: EnvConfig) -> str:
-    """The backend that `auto` stands for: EnvPool where it has the id and can seed every episode of it, else Gymnasium."""
+    """The backend that `auto` stands for: mujoco for the robots it knows, EnvPool where it can seed every episode, else Gymnasium."""
     if config.backend != "auto":
         return config.backend
+    if mujoco.available(config):
+        return "mujoco"
     family = envpool.ids().get(config.id)
     return "envpool" if family in envpool.RESETS_ONLY or (family and config.id not in gym.registry) else "gymnasium"
 
 
 def describe(config: EnvConfig) -> World:
     """What a policy and a rollout need to know of the environment."""
-    return envpool.describe(config) if choose_backend(config) == "envpool" else gymnasium.describe(config)
+    return _BACKENDS[choose_backend(config)][0](config)
 
 
 def make_lanes(config: EnvConfig, world: World, width: int) -> Lanes:
     """Copies of the environment, by the backend that the world was described with."""
-    kind = envpool.EnvPoolLanes if world.backend == "envpool" else gymnasium.GymnasiumLanes
-    return kind(config, world, width)
+    return _BACKENDS[world.backend][1](config, world, width)
 
 
 def make_filmed(config: EnvConfig) -> gym.Env[Any, Any]:
@@ -36,9 +44,9 @@ def make_filmed(config: EnvConfig) -> gym.Env[Any, Any]:
     env = gymnasium.make_env(config, render_mode="rgb_array")
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if renderer is not None and not {"camera_id", "camera_name"} & set(config.kwargs):
-        import mujoco
+        from mujoco import mj_name2id, mjtObj
 
-        renderer.camera_id = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")  # -1, a free camera, if there is none
+        renderer.camera_id = mj_name2id(renderer.model, mjtObj.mjOBJ_CAMERA, "track")  # -1, a free camera, if there is none
     return env
 
 

@@ -78,7 +78,7 @@ def test_list() -> None:
     assert "halfcheetah" in baldwin("list", "presets").stdout
     assert baldwin("list", "algorithms").stdout.startswith("es ")
     lines = baldwin("list", "envs", "halfcheetah-v5").stdout.splitlines()
-    assert any(re.fullmatch(r"HalfCheetah-v5 +envpool", line) for line in lines)
+    assert any(re.fullmatch(r"HalfCheetah-v5 +mujoco", line) for line in lines)
 
 
 def test_schema_is_json() -> None:

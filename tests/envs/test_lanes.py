@@ -9,6 +9,7 @@ from baldwin.errors import EnvironmentFailure, MissingExtra
 SEEDS = np.array([5, 5, 9, 9], np.int64)
 IDS = np.arange(4, dtype=np.int32)
 BOTH = ["gymnasium", "envpool"]
+ROBOTS = ["HalfCheetah-v5", "Swimmer-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "InvertedPendulum-v5"]
 
 
 def lanes_of(name: str, backend: str, width: int = 4):  # type: ignore[no-untyped-def]
@@ -93,6 +94,62 @@ def test_envpool_lanes_are_a_plain_loop_step_by_step() -> None:
     raise AssertionError("expected a fall within 100 random steps")
 
 
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        *((name, {}) for name in ROBOTS),
+        ("HalfCheetah-v5", {"exclude_current_positions_from_observation": False, "ctrl_cost_weight": 0.7, "frame_skip": 3}),
+        ("Hopper-v5", {"terminate_when_unhealthy": False, "healthy_reward": 0.3, "healthy_state_range": (-3.0, 3.0)}),
+        ("Ant-v5", {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.1, "main_body": "front_left_leg"}),
+    ],
+)
+def test_mujoco_lanes_are_gymnasium_lanes_to_the_last_bit(name: str, kwargs: dict[str, object]) -> None:
+    both = []
+    for backend in ("gymnasium", "mujoco"):
+        config = EnvConfig(id=name, backend=backend, kwargs=kwargs)
+        world = probe(config)
+        both.append(make_lanes(config, world, 4))
+        both[-1].open(SEEDS, 1)
+    assert (both[0].reset(IDS) == both[1].reset(IDS)).all()
+    rng = np.random.default_rng(0)
+    for number in range(150):
+        ids = IDS if number % 3 else IDS[1:3]
+        actions = rng.uniform(-1, 1, (len(ids), *world.action_space.shape)).astype(np.float32)  # type: ignore[misc]
+        plain, fast = (lanes.step(actions, ids) for lanes in both)
+        for expected, got in zip(plain, fast, strict=True):
+            assert (expected == got).all()
+        over = ids[plain.terminated]
+        if len(over):
+            assert (both[0].reset(over) == both[1].reset(over)).all()
+
+
+def test_a_robot_that_breaks_is_reported_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes, world = lanes_of("Hopper-v5", "mujoco")
+    actions = np.zeros((4, *world.action_space.shape), np.float32)  # type: ignore[misc]
+    lanes.open(SEEDS, 0)
+    start = lanes.reset(IDS)
+    victim, whole = lanes._simulators[2].data, lanes._mj_step
+
+    def brittle(model: object, data: object, skip: int) -> None:
+        if data is victim:
+            raise RuntimeError("a joint came off")
+        whole(model, data, skip)
+
+    monkeypatch.setattr(lanes, "_mj_step", brittle)
+    steps = lanes.step(actions, IDS)
+    assert list(steps.terminated) == [False, False, True, False]
+    assert np.isnan(steps.obs[2]).all()
+    assert "a joint came off" in lanes.failures.pop(2)
+    lanes.open(SEEDS, 0)
+    assert (lanes.reset(IDS) == start).all()  # on a new robot
+    assert not lanes.step(actions, IDS).terminated.any()
+
+
+def test_the_mujoco_backend_names_the_robots_it_knows() -> None:
+    with pytest.raises(EnvironmentFailure, match=r"does not serve 'Humanoid-v5'; it knows Ant-v5, .*Walker2d-v5"):
+        probe(EnvConfig(id="Humanoid-v5", backend="mujoco"))
+
+
 def test_both_backends_simulate_the_same_world() -> None:
     # the same state and actions: EnvPool's start is written into Gymnasium's simulator
     pool = make_pool(EnvConfig(id="HalfCheetah-v5", kwargs={"exclude_current_positions_from_observation": False}), np.array([3]))
@@ -139,11 +196,12 @@ def test_starts_of_carried_pools_do_not_depend_on_what_was_played(name: str) -> 
     for _ in range(3):
         assert (played.reset()[0] == idle.reset()[0]).all()
         for _ in range(4):
-            played.step(np.stack([played.action_space.sample()]))
+            played.step(np.stack([np.zeros_like(played.action_space.sample())]))  # too little to end an episode
 
 
-def test_auto_takes_envpool_where_it_has_the_id() -> None:
-    assert choose_backend(EnvConfig(id="HalfCheetah-v5")) == "envpool"
+def test_auto_takes_the_fastest_that_has_the_id() -> None:
+    assert choose_backend(EnvConfig(id="HalfCheetah-v5")) == "mujoco"
+    assert choose_backend(EnvConfig(id="Humanoid-v5")) == "envpool"
     assert choose_backend(EnvConfig(id="tests.toys.worlds:Chase")) == "gymnasium"
     assert choose_backend(EnvConfig(id="LunarLander-v3")) == "gymnasium"  # EnvPool cannot seed its second episode on a lane
     assert ("CartPole-v1", "envpool") in list_envs()

@@ -108,7 +108,7 @@ def test_action_noise_outlives_its_chunks() -> None:
     assert outcomes[0].fitness != worker.evaluate(same, plan(2, limit=600))[0].fitness
 
 
-@pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
+@pytest.mark.parametrize("backend", ["gymnasium", "envpool", "mujoco"])
 def test_a_job_is_a_pure_function_whoever_ran_what_before(backend: str) -> None:
     env = EnvConfig(id="Hopper-v5", backend=backend)
     fresh, _, center, _ = worker_for(env)

@@ -236,7 +236,7 @@ def test_other_library_versions_are_told_on_resume(tmp_path: Path) -> None:
 
 def test_the_saved_config_names_the_backend_that_served(tmp_path: Path) -> None:
     train(small(), tmp_path / "run")
-    assert "backend: envpool" in (tmp_path / "run" / "config.yaml").read_text()
+    assert "backend: mujoco" in (tmp_path / "run" / "config.yaml").read_text()
 
 
 def test_tensorboard_reads_the_events(tmp_path: Path) -> None:

@@ -1,0 +1,200 @@
+"""Gymnasium's MuJoCo robots at the speed of their physics.
+
+Each lane holds Gymnasium's own environment, which makes the model and begins the episodes. Only its step is taken apart: the
+simulator runs lane by lane, and what Gymnasium then computes in Python for each robot is computed for all of them at once.
+The numbers are the same to the last bit as with the gymnasium backend.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from baldwin.envs import gymnasium
+from baldwin.envs.lanes import EnvConfig, Ids, Steps, World
+from baldwin.errors import EnvironmentFailure, missing_extra
+
+NO_FORCES = np.empty((0, 0))
+
+
+class State(NamedTuple):
+    """What is read from k simulators after a step."""
+
+    qpos: NDArray[np.float64]  # [k, nq]
+    qvel: NDArray[np.float64]  # [k, nv]
+    forces: NDArray[np.float64]  # [k, bodies * 6], only where the task looks at contacts
+
+
+Judged = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]  # observations, rewards, terminated
+Task = Callable[[Any, State, NDArray[np.float64], NDArray[Any]], Judged]  # (environment, state, speed [k], actions [k, nu])
+
+
+def crawler(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[Any]) -> Judged:
+    """HalfCheetah and Swimmer: forward, at a price for effort; they cannot fall."""
+    obs = np.concatenate((_positions(env, state), state.qvel), axis=1)
+    return obs, env._forward_reward_weight * speed - _effort(env, actions), np.zeros(len(obs), np.bool_)
+
+
+def walker(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[Any]) -> Judged:
+    """Hopper and Walker2d: forward and upright."""
+    healthy = _within(state.qpos[:, 1], env._healthy_z_range) & _within(state.qpos[:, 2], env._healthy_angle_range)
+    if hasattr(env, "_healthy_state_range"):
+        rest = np.concatenate((state.qpos[:, 2:], state.qvel), axis=1)
+        healthy &= _within(rest, env._healthy_state_range).all(1)
+    obs = np.concatenate((_positions(env, state), np.clip(state.qvel, -10, 10)), axis=1)
+    reward = env._forward_reward_weight * speed + healthy * env._healthy_reward - _effort(env, actions)
+    return obs, reward, ~healthy & env._terminate_when_unhealthy
+
+
+def ant(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[Any]) -> Judged:
+    """Ant: forward, off the ground, at a price for effort and for contact forces, which it also sees."""
+    low, high = env._healthy_z_range
+    finite = np.isfinite(state.qpos).all(1) & np.isfinite(state.qvel).all(1)
+    healthy = finite & (low <= state.qpos[:, 2]) & (state.qpos[:, 2] <= high)
+    forces = np.clip(state.forces, *env._contact_force_range)
+    seen = (_positions(env, state), state.qvel, forces[:, 6:])  # the world itself, body 0, feels nothing
+    obs = np.concatenate(seen if env._include_cfrc_ext_in_observation else seen[:2], axis=1)
+    costs = _effort(env, actions) + env._contact_cost_weight * np.sum(np.square(forces), axis=1)
+    return obs, speed * env._forward_reward_weight + healthy * env._healthy_reward - costs, ~healthy & env._terminate_when_unhealthy
+
+
+def pendulum(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[Any]) -> Judged:
+    """InvertedPendulum: one for every step upright."""
+    obs = np.concatenate((state.qpos, state.qvel), axis=1)
+    fallen = ~np.isfinite(obs).all(1) | (np.abs(obs[:, 1]) > 0.2)
+    return obs, (~fallen).astype(np.float64), fallen
+
+
+TASKS: dict[str, Task] = {
+    "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv": crawler,
+    "gymnasium.envs.mujoco.swimmer_v5:SwimmerEnv": crawler,
+    "gymnasium.envs.mujoco.hopper_v5:HopperEnv": walker,
+    "gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv": walker,
+    "gymnasium.envs.mujoco.ant_v5:AntEnv": ant,
+    "gymnasium.envs.mujoco.inverted_pendulum_v5:InvertedPendulumEnv": pendulum,
+}
+
+
+def task_of(config: EnvConfig) -> Task | None:
+    """How the environment of this id is judged, if this backend knows it."""
+    spec = gym.registry.get(config.id)
+    return TASKS.get(spec.entry_point) if spec is not None and isinstance(spec.entry_point, str) else None
+
+
+def available(config: EnvConfig) -> bool:
+    """Whether this backend can serve the environment here."""
+    return task_of(config) is not None and importlib.util.find_spec("mujoco") is not None
+
+
+def describe(config: EnvConfig) -> World:
+    """The spaces and the time limit of the environment.
+
+    Raises:
+        MissingExtra: MuJoCo is not installed.
+        EnvironmentFailure: it is not one of the known robots.
+    """
+    if importlib.util.find_spec("mujoco") is None:
+        raise missing_extra("mujoco", "backend 'mujoco'")
+    if task_of(config) is None:
+        known = ", ".join(sorted(name for name, spec in gym.registry.items() if spec.entry_point in TASKS))
+        raise EnvironmentFailure(f"the mujoco backend does not serve {config.id!r}; it knows {known}. Use env.backend=auto.")
+    return replace(gymnasium.describe(config), backend="mujoco")
+
+
+class Simulator(NamedTuple):
+    """One lane's simulator. The arrays are views: they always show what it holds."""
+
+    data: Any
+    ctrl: NDArray[np.float64]
+    qpos: NDArray[np.float64]
+    qvel: NDArray[np.float64]
+    body: NDArray[np.float64]  # where the robot is; qpos itself unless the task asks for a body
+    forces: NDArray[np.float64]
+
+
+class MujocoLanes(gymnasium.GymnasiumLanes):
+    """Gymnasium's lanes with a shorter step."""
+
+    def __init__(self, config: EnvConfig, world: World, width: int) -> None:
+        super().__init__(config, world, width)
+        import mujoco
+
+        self._mj_step, self._mj_contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint
+        self._task = TASKS[str(gym.registry[config.id].entry_point)]
+        self._contacts = self._task is ant
+        self._robot: Any = None  # any one of the environments: all have the same model, weights and ranges
+        self._simulators: list[Simulator | None] = [None] * width
+        self._x = np.zeros(width)  # where each stood before the step
+
+    def reset(self, ids: Ids) -> NDArray[Any]:
+        obs = super().reset(ids)
+        for lane in ids.tolist():
+            sim = self._simulators[lane]
+            self._x[lane] = np.nan if sim is None else sim.body[0]
+        return obs
+
+    def step(self, actions: NDArray[Any], ids: Ids) -> Steps:
+        lanes = ids.tolist()
+        sims = [sim for lane in lanes if (sim := self._simulators[lane]) is not None]
+        if len(sims) < len(lanes):
+            return super().step(actions, ids)  # some could not begin their episode: Gymnasium's step tells which
+        env, model, mj_step = self._robot, self._robot.model, self._mj_step
+        skip, contacts = env.frame_skip, self._mj_contacts if self._contacts else None
+        broken = []
+        for row, (sim, action) in enumerate(zip(sims, actions.astype(np.float64), strict=True)):
+            try:
+                sim.ctrl[:] = action
+                mj_step(model, sim.data, skip)
+                if contacts:  # MuJoCo computes these only on request
+                    contacts(model, sim.data)
+            except Exception as error:
+                broken.append(row)
+                self._break(lanes[row], "step", error)
+        k = len(sims)
+        state = State(
+            np.concatenate([sim.qpos for sim in sims]).reshape(k, -1),
+            np.concatenate([sim.qvel for sim in sims]).reshape(k, -1),
+            np.concatenate([sim.forces for sim in sims]).reshape(k, -1) if contacts else NO_FORCES,
+        )
+        x = np.array([sim.body[0] for sim in sims]) if contacts else state.qpos[:, 0]
+        obs, reward, terminated = self._task(env, state, (x - self._x[ids]) / env.dt, actions)
+        self._x[ids] = x
+        if broken:
+            obs[broken], terminated[broken] = np.nan, True
+        return Steps(obs, reward, terminated, np.zeros(k, np.bool_))
+
+    def close(self) -> None:
+        super().close()
+        self._simulators = [None] * self.width
+
+    def _env(self, lane: int) -> gym.Env[Any, Any]:
+        env = super()._env(lane)
+        if self._simulators[lane] is None:
+            robot: Any = env.unwrapped
+            self._robot, data = robot, robot.data
+            body = data.body(robot._main_body).xpos if self._contacts else data.qpos
+            self._simulators[lane] = Simulator(data, data.ctrl, data.qpos, data.qvel, body, data.cfrc_ext.reshape(-1))
+        return env
+
+    def _break(self, lane: int, verb: str, error: Exception) -> None:
+        super()._break(lane, verb, error)
+        self._simulators[lane] = None
+
+
+def _positions(env: Any, state: State) -> NDArray[np.float64]:
+    """Where the joints are; mostly without where the robot is."""
+    return state.qpos[:, env.observation_structure["skipped_qpos"] :]
+
+
+def _effort(env: Any, actions: NDArray[Any]) -> NDArray[Any]:
+    return env._ctrl_cost_weight * np.sum(np.square(actions), axis=1)  # type: ignore[no-any-return]
+
+
+def _within(values: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.bool_]:
+    return (bounds[0] < values) & (values < bounds[1])
