@@ -13,6 +13,8 @@ from baldwin.ops.noise import Noise
 
 Arrays = Mapping[str, NDArray[Any]]
 Metrics = dict[str, float]
+Echo = dict[str, str]
+"""What a result depends on besides its job, by name: library versions, arithmetic, a hash of what was shared."""
 State = dict[str, Any]
 """Numbers, strings, arrays and nestings of them: what a checkpoint can hold without pickle."""
 
@@ -65,6 +67,9 @@ class Worker(Protocol):
     def evaluate(self, trials: Sequence[Trial], plan: Any) -> list[Outcome]:
         """Play the trials' episodes as planned."""
 
+    def echo(self) -> Echo:
+        """What its results depend on now: two workers with equal echoes give equal results."""
+
     def close(self) -> None:
         """Free the environments."""
 
@@ -94,7 +99,9 @@ class Result(NamedTuple):
 class Executor(Protocol):
     """A way to run jobs somewhere. No algorithm may know which one it got."""
 
-    workers: int
+    @property
+    def workers(self) -> int:
+        """How many there are now."""
 
     @property
     def slots(self) -> int:
@@ -108,6 +115,9 @@ class Executor(Protocol):
 
     def wait(self) -> list[Result]:
         """Block until at least one job is back; an empty list means that nothing is in flight."""
+
+    def report(self) -> Metrics:
+        """What is worth knowing about the workers since the last call, such as deaths and bytes; may be nothing."""
 
     def close(self) -> None:
         """Stop all workers."""

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from baldwin.executors.config import ExecutorConfig, WorkerFactory
 from baldwin.executors.inline import InlineExecutor
 from baldwin.executors.process import ProcessExecutor
+from baldwin.executors.ray import RayExecutor
 from baldwin.executors.virtual import VirtualExecutor
 from baldwin.types import Executor
 
-__all__ = ["EXECUTORS", "ExecutorConfig", "InlineExecutor", "ProcessExecutor", "VirtualExecutor", "make_executor"]
+__all__ = ["EXECUTORS", "ExecutorConfig", "InlineExecutor", "ProcessExecutor", "RayExecutor", "VirtualExecutor", "make_executor"]
 
 EXECUTORS: dict[str, Callable[[WorkerFactory, ExecutorConfig], Executor]] = {
     "inline": InlineExecutor,
     "process": ProcessExecutor,
     "virtual": VirtualExecutor,
+    "ray": RayExecutor,
 }
 
 

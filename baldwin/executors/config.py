@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
@@ -23,12 +23,16 @@ class ExecutorConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["inline", "process", "virtual"] = Field(
-        "process", description="inline: this process; process: all cores; virtual: simulated workers"
+    name: Literal["inline", "process", "virtual", "ray"] = Field(
+        "process", description="inline: this process; process: all cores; ray: a cluster; virtual: simulated workers"
     )
-    workers: PositiveInt | Literal["auto"] = Field("auto", description="auto: as many as there are cores")
+    workers: PositiveInt | Literal["auto", "max"] = Field(
+        "auto", description="auto and max: as many as there are cores; with ray, as the cluster has, growing with it"
+    )
     timeout: float = Field(600.0, gt=0, description="Seconds after which a job counts as hung and is tried elsewhere")
     retries: int = Field(2, ge=0, description="How often a job that killed or hung its worker is tried again")
+    address: str = Field("local", description="ray: local starts Ray on this machine; auto or host:port joins a cluster made by ray start")
+    runtime_env: dict[str, Any] = Field(default_factory=dict, description="ray: what workers need besides, such as {working_dir: .}")
     step_seconds: float = Field(30e-6, gt=0, description="virtual: what an environment step costs")
     latency: float = Field(1e-3, ge=0, description="virtual: what a job costs besides its steps")
     jitter: float = Field(0.1, ge=0, description="virtual: spread (sigma of a log-normal) of each job's cost")
@@ -37,7 +41,7 @@ class ExecutorConfig(BaseModel):
     @property
     def count(self) -> int:
         """The number of workers, `auto` resolved."""
-        return cores() if self.workers == "auto" else self.workers
+        return self.workers if isinstance(self.workers, int) else cores()
 
 
 def cores() -> int:

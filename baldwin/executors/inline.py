@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 
 from baldwin.executors.config import DeadlinePassed, ExecutorConfig, WorkerFactory, deadline, run_job
-from baldwin.types import Arrays, Job, Result, failed
+from baldwin.types import Arrays, Job, Metrics, Result, failed
 
 
 class InlineExecutor:
     """Runs a job when someone waits for it."""
-
-    workers = 1
 
     def __init__(self, make_worker: WorkerFactory, config: ExecutorConfig | None = None) -> None:
         self._config = config or ExecutorConfig(name="inline")
@@ -19,6 +17,11 @@ class InlineExecutor:
         self._worker = make_worker()
         self._shares: dict[str, tuple[int, Arrays]] = {}
         self._queue: list[Job] = []
+
+    @property
+    def workers(self) -> int:
+        """This process."""
+        return 1
 
     @property
     def slots(self) -> int:
@@ -55,6 +58,10 @@ class InlineExecutor:
         self._worker = self._make_worker()
         for key, (version, arrays) in self._shares.items():
             self._worker.receive(key, version, arrays)
+
+    def report(self) -> Metrics:
+        """Nothing ever happens here."""
+        return {}
 
     def close(self) -> None:
         """Free the environments."""

@@ -18,7 +18,7 @@ from typing import Any
 from baldwin.errors import BaldwinError
 from baldwin.executors.config import ExecutorConfig, WorkerFactory, run_job
 from baldwin.executors.shared import Parcel, open_parcel
-from baldwin.types import Arrays, Job, Result, failed
+from baldwin.types import Arrays, Job, Metrics, Result, failed
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -104,14 +104,18 @@ class ProcessExecutor:
     def __init__(self, make_worker: WorkerFactory, config: ExecutorConfig | None = None) -> None:
         self._config = config or ExecutorConfig()
         self._make_worker = make_worker
-        self.workers = self._config.count
-        self.deaths = 0
+        self.deaths = self._reported = 0
         self._queue: deque[Ticketed] = deque()
         self._failed: list[Result] = []
         self._shares = Shares()
         self._context = _context(type(make_worker).__module__)
         self._life, self._life_line = self._context.Pipe(duplex=False)
-        self._slots = [self._hire() for _ in range(self.workers)]
+        self._slots = [self._hire() for _ in range(self._config.count)]
+
+    @property
+    def workers(self) -> int:
+        """A lost one is replaced at once."""
+        return self._config.count
 
     @property
     def slots(self) -> int:
@@ -144,6 +148,11 @@ class ProcessExecutor:
             self._deal()
             if results:
                 return results
+
+    def report(self) -> Metrics:
+        """Deaths since the last call."""
+        news, self._reported = self.deaths - self._reported, self.deaths
+        return {"worker_deaths": float(news)}
 
     def close(self) -> None:
         """Kill the workers: they hold nothing that is not known here."""

@@ -6,7 +6,7 @@ import heapq
 
 from baldwin.executors.config import ExecutorConfig, WorkerFactory, run_job
 from baldwin.ops import seeds
-from baldwin.types import Arrays, Job, Result
+from baldwin.types import Arrays, Job, Metrics, Result
 
 
 class VirtualExecutor:
@@ -14,13 +14,18 @@ class VirtualExecutor:
 
     def __init__(self, make_worker: WorkerFactory, config: ExecutorConfig | None = None) -> None:
         self._config = config or ExecutorConfig(name="virtual")
-        self.workers = self._config.count
+        self._count = self._config.count
         self.now = 0.0  # simulated seconds
         self._worker = make_worker()
-        self._idle = list(range(self.workers))  # a heap: the lowest number works first
+        self._idle = list(range(self._count))  # a heap: the lowest number works first
         self._flight: list[tuple[float, int, Result]] = []
         self._submitted = 0
         self._rng = seeds.generator(self._config.seed, seeds.Stream.VIRTUAL)
+
+    @property
+    def workers(self) -> int:
+        """The simulated ones."""
+        return self._count
 
     @property
     def slots(self) -> int:
@@ -48,6 +53,10 @@ class VirtualExecutor:
         self.now, _, result = heapq.heappop(self._flight)
         heapq.heappush(self._idle, result.worker)
         return [result]
+
+    def report(self) -> Metrics:
+        """Simulated workers do not die."""
+        return {}
 
     def close(self) -> None:
         """Free the environments."""

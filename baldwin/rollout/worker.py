@@ -13,8 +13,9 @@ from baldwin.errors import StaleShare
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_thread
 from baldwin.policies import ActionMap, Normalizer, PolicyConfig, make_policy, stack_members
+from baldwin.rollout.echo import digest, identity
 from baldwin.rollout.play import Plan, play
-from baldwin.types import CENTER, Arrays, Outcome, Trial
+from baldwin.types import CENTER, Arrays, Echo, Outcome, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class RolloutWorker:
         self._policy = make_policy(recipe.policy, recipe.world.obs_size, self._act.size)
         self._lanes: dict[str, Lanes] = {}
         self._version = -1
+        self._identity = identity(self._policy, recipe.world.obs_size)
 
     def receive(self, key: str, version: int, arrays: Arrays) -> None:
         """Keep the newest centre and observation statistics."""
@@ -66,6 +68,11 @@ class RolloutWorker:
             )
             for row, trial in enumerate(trials)
         ]
+
+    def echo(self) -> Echo:
+        """Versions and arithmetic of this machine, and the shared values as they lie in memory now."""
+        held = [self._center, self._normalize.mean, self._normalize.std] if self._version >= 0 else []
+        return self._identity | {"center": digest(*(t.numpy() for t in held))}
 
     def close(self) -> None:
         """Free the environments."""

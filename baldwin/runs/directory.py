@@ -7,16 +7,14 @@ import json
 import os
 import platform
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 from baldwin.config import RunConfig, read_config, write_config
 from baldwin.errors import RunDirectoryError, nearest
 from baldwin.executors.config import cores
+from baldwin.rollout.echo import PACKAGES, versions
 from baldwin.runs.checkpoint import storage
-
-PACKAGES = ("baldwin-rl", "torch", "numpy", "gymnasium", "envpool", "mujoco", "safetensors", "pydantic")
 
 
 class RunDirectory:
@@ -109,10 +107,5 @@ class RunDirectory:
 
 def describe_machine() -> dict[str, Any]:
     """What the run ran on."""
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return {"python": sys.version.split()[0], "platform": platform.platform(), "cores": cores(), "packages": versions}
+    packages = versions((*PACKAGES, "safetensors", "pydantic", "ray"))
+    return {"python": sys.version.split()[0], "platform": platform.platform(), "cores": cores(), "packages": packages}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from baldwin.types import Arrays, Executor, Job, Result
+from baldwin.types import Arrays, Executor, Job, Metrics, Result
 
 
 class Interruptible:
@@ -16,8 +16,12 @@ class Interruptible:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self.workers = executor.workers
         self._waiting = self._asked = False
+
+    @property
+    def workers(self) -> int:
+        """As the executor says."""
+        return self._executor.workers
 
     @property
     def slots(self) -> int:
@@ -41,6 +45,10 @@ class Interruptible:
             return self._executor.wait()
         finally:
             self._waiting = False
+
+    def report(self) -> Metrics:
+        """As the executor does."""
+        return self._executor.report()
 
     def close(self) -> None:
         """As the executor does."""

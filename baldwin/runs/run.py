@@ -117,7 +117,7 @@ class Run:
         """The greedy policy on the run's held-out seeds."""
         return greedy_jobs(self.algorithm, self.parts.world, self.parts.dim, self.config.run.episodes, self.config.run.seed, HELD_OUT)
 
-    def take(self, event: Event, workers: int) -> Iterator[Metrics]:
+    def take(self, event: Event, executor: Executor) -> Iterator[Metrics]:
         """Write an event down; yields the metrics lines it gave."""
         if isinstance(event, Asked):
             self.journal.append({"kind": "ask", "n": event.n})
@@ -132,12 +132,13 @@ class Run:
             yield self._write(self._evaluation(event.version, outcomes), now)
             return
         self._spans.add(event.result)
-        lost = self._spans.lost(workers)
-        self.journal.append({"kind": "tell", "lost": lost, **now}, outcomes)
+        lost = self._spans.lost(executor.workers)
+        news = executor.report() if event.metrics is not None else {}
+        self.journal.append({"kind": "tell", "lost": lost, "news": news, **now}, outcomes)
         if event.metrics is not None:
             self._sound = self.journal.offset
             self._spans = Spans()
-            yield self._write(self._training(event.metrics, lost, now["wall"]), now)
+            yield self._write(self._training(event.metrics | news, lost, now["wall"]), now)
 
     def replay(self, record: Record) -> None:
         """Do what a journal record says once more, without playing it."""
@@ -151,7 +152,7 @@ class Run:
         if meta["kind"] == "evaluate":
             self._write(self._evaluation(meta["version"], record.outcomes), now)
         elif metrics is not None:
-            self._write(self._training(metrics, meta["lost"], now["wall"]), now)
+            self._write(self._training(metrics | meta.get("news", {}), meta["lost"], now["wall"]), now)
 
     def should_stop(self) -> str:
         """Why to stop now, or nothing. Looked at between updates, so that it does not depend on who was faster."""
@@ -328,7 +329,7 @@ def drive(run: Run, watchers: Sequence[Watcher] = ()) -> None:
 
 def _train(run: Run, executor: Executor, watchers: Sequence[Watcher]) -> None:
     def take(event: Event) -> bool:
-        lines = list(run.take(event, executor.workers))
+        lines = list(run.take(event, executor))
         for line in lines:
             for watch in watchers:
                 watch(run, line)

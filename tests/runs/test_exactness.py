@@ -21,13 +21,14 @@ from baldwin.runs.history import rebuild
 from baldwin.runs.run import Run, drive, resume
 from tests.runs.tools import SMALL, baldwin, shown, small, train
 
-BACKENDS = ["gymnasium", "envpool"]
+BACKENDS = ["gymnasium", "envpool", "mujoco"]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    timing = ("wall_seconds", "cpu_seconds", "env_steps_per_second", "straggler_fraction")
+    timing = {"wall_seconds", "cpu_seconds", "env_steps_per_second", "straggler_fraction"}
+    about_workers = {"workers", "worker_deaths", "timeouts", "retries", "mismatches", "jobs_failed", "bytes_sent"}
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in timing} for row in rows]
+    return [{k: v for k, v in row.items() if k not in timing | about_workers} for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,11 @@ def test_any_number_of_workers_gives_the_same_hash(quiet: dict[str, Run], backen
     assert run.params_sha256() == quiet[backend].params_sha256()
     assert run.score == quiet[backend].score
     assert lines(tmp_path / "run") == lines(quiet[backend].directory.path)
+
+
+def test_the_mujoco_backend_is_gymnasium_to_the_last_bit(quiet: dict[str, Run]) -> None:
+    assert quiet["mujoco"].params_sha256() == quiet["gymnasium"].params_sha256() != quiet["envpool"].params_sha256()
+    assert lines(quiet["mujoco"].directory.path) == lines(quiet["gymnasium"].directory.path)
 
 
 def test_virtual_workers_too(quiet: dict[str, Run], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from baldwin.ops import seeds
+from baldwin.rollout.echo import digest
 from baldwin.types import CENTER, Arrays, Outcome, Perturbation, Trial
 
 TARGET = 3.0
@@ -32,6 +33,9 @@ class SphereWorker:
     def receive(self, key: str, version: int, arrays: Arrays) -> None:
         if key == CENTER:
             self.center = arrays["params"]
+
+    def echo(self) -> dict[str, str]:
+        return {"center": digest(self.center)}
 
     def evaluate(self, trials: Sequence[Trial], plan: Any) -> list[Outcome]:
         return [self.one(t) for t in trials]

@@ -1,0 +1,470 @@
+"""Many machines: workers are Ray actors that may come, go, die, hang or disagree without ending the run.
+
+All state lies with the driver, in one thread. A job carries indices and names the shared values that it needs; a worker
+fetches what it lacks, and sends back scalars with an echo of what it computed from. So a worker needs no history: it can
+join at any moment, and whatever it was doing when it left can be done again elsewhere with the same result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import pickle
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from baldwin.errors import BaldwinError, UserError, missing_extra
+from baldwin.executors.config import ExecutorConfig, WorkerFactory, cores, run_job
+from baldwin.types import Arrays, Echo, Job, Metrics, Outcome, Result, Worker, failed
+
+NAMESPACE = "baldwin"
+BOARD = "board-"
+TICK = 0.5
+"""Seconds between two looks at deadlines and at who has joined."""
+STILLBORN = 3
+"""Workers that could not be made, one after the other with none alive, before the run gives up."""
+
+log = logging.getLogger("baldwin.cluster")
+
+
+class Reply(NamedTuple):
+    """What a worker sends back."""
+
+    outcomes: list[Outcome]
+    cpu_seconds: float
+    echo: Echo  # what it was computed from
+    fetched: tuple[int, ...]  # the numbers of the shares that it had to fetch for it
+
+
+class Seat:
+    """The far end: a worker in an actor of its own."""
+
+    def __init__(self) -> None:
+        self._worker: Worker
+        self._held: dict[str, int] = {}
+
+    def hello(self, make_worker: WorkerFactory) -> tuple[str, str, int]:
+        """Become a worker: (node id, address, process id)."""
+        import ray
+
+        self._worker = make_worker()
+        context = ray.get_runtime_context()
+        return context.get_node_id(), ray.util.get_node_ip_address(), os.getpid()
+
+    def run(self, job: Job, shares: dict[str, Share], afresh: bool) -> Reply:
+        """Fetch what is not held yet (everything, if asked to start afresh), and do the job."""
+        import ray
+
+        if afresh:
+            self._held = {}
+        fetched = [share for key, share in shares.items() if self._held.get(key) != share.number]
+        for share in fetched:
+            self._worker.receive(share.key, share.version, ray.get(share.where[0]))
+            self._held[share.key] = share.number
+        outcomes, cpu = run_job(job, self._worker)
+        return Reply(outcomes, cpu, self._worker.echo(), tuple(s.number for s in fetched))
+
+
+class Board:
+    """A small actor that others may ask how this run's workers are doing; it ends with the run."""
+
+    def __init__(self) -> None:
+        self._text: dict[str, Any] = {}
+
+    def write(self, text: dict[str, Any]) -> None:
+        """Replace what stands there."""
+        self._text = text
+
+    def read(self) -> dict[str, Any]:
+        """What stands there."""
+        return self._text
+
+
+class Share(NamedTuple):
+    """A value in the object store. The reference travels inside a tuple, so that Ray does not fetch it before it is needed."""
+
+    number: int
+    key: str
+    version: int
+    where: tuple[Any]
+    size: int
+
+
+@dataclass(slots=True)
+class Task:
+    """A job with all that it depends on, as of the moment it was submitted."""
+
+    job: Job
+    shares: dict[str, Share]
+    echo: Echo
+    tries: int = 0
+
+
+@dataclass(slots=True)
+class Member:
+    """A worker, as the driver sees it."""
+
+    number: int
+    actor: Any
+    future: Any  # of hello, or of the job
+    node: str = ""
+    address: str = ""
+    pid: int = 0
+    ready: bool = False
+    refused: str = ""  # why it gets no work
+    afresh: bool = False  # its last echo was wrong
+    task: Task | None = None
+    started: float = 0.0
+    jobs: int = 0
+    env_steps: int = 0
+    busy: float = 0.0
+
+    def row(self) -> dict[str, Any]:
+        """For the board."""
+        state = "refused" if self.refused else "starting" if not self.ready else "busy" if self.task else "idle"
+        return {
+            "worker": self.number,
+            "node": self.address,
+            "pid": self.pid,
+            "state": state,
+            "jobs": self.jobs,
+            "env_steps": self.env_steps,
+            "steps_per_second": self.env_steps / self.busy if self.busy else 0.0,
+            "retries": self.task.tries if self.task else 0,
+            "reason": self.refused,
+        }
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened, since the start."""
+
+    deaths: int = 0
+    timeouts: int = 0
+    retries: int = 0
+    mismatches: int = 0
+    failures: int = 0  # jobs given up
+    bytes_sent: int = 0
+    shares: int = 0
+    nodes: dict[int, set[str]] = field(default_factory=dict)  # share -> the nodes that fetched it
+
+    def metrics(self) -> Metrics:
+        """As they go into the metrics of a run."""
+        names = {
+            "deaths": "worker_deaths",
+            "timeouts": "timeouts",
+            "retries": "retries",
+            "mismatches": "mismatches",
+            "failures": "jobs_failed",
+        }
+        return {label: float(getattr(self, name)) for name, label in (names | {"bytes_sent": "bytes_sent"}).items()}
+
+
+class RayExecutor:
+    """Elastic workers on a Ray cluster, one CPU each."""
+
+    def __init__(self, make_worker: WorkerFactory, config: ExecutorConfig | None = None) -> None:
+        self._config = config or ExecutorConfig(name="ray")
+        self._make_worker = make_worker
+        self._started_ray = connect(self._config)
+        import ray
+
+        self._ray = ray
+        self._reference = make_worker()  # it plays nothing; it says what the others must echo
+        self._seat = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Seat)
+        self._board = ray.remote(num_cpus=0)(Board).options(name=f"{BOARD}{os.getpid()}-{id(self):x}").remote()
+        self._members: list[Member] = []
+        self._hired = 0
+        self._shares: dict[str, Share] = {}
+        self._queue: deque[Task] = deque()
+        self._done: list[Result] = []
+        self.counts, self._reported = Counts(), Metrics()
+        self._stillborn, self._patience, self._census, self._lonely = 0, 0.0, 0.0, False
+        self._recruit()
+
+    @property
+    def workers(self) -> int:
+        """Those that can work now."""
+        return max(1, sum(m.ready and not m.refused for m in self._members))
+
+    @property
+    def slots(self) -> int:
+        """Workers, also those about to start, that have nothing to do; with none left it still takes one job, and waits."""
+        able = [m for m in self._members if not m.refused]
+        return max(1, len(able)) - len(self._queue) - sum(m.task is not None for m in able)
+
+    def share(self, key: str, version: int, arrays: Arrays) -> None:
+        """One copy in the object store; jobs that are submitted from now on name it."""
+        self.counts.shares += 1
+        content = {name: array.copy() for name, array in arrays.items()}
+        size = sum(a.nbytes for a in content.values())
+        self._shares[key] = Share(self.counts.shares, key, version, (self._ray.put(content),), size)
+        self.counts.bytes_sent += size
+        self._reference.receive(key, version, content)
+
+    def submit(self, job: Job) -> None:
+        """Queue it for the next idle worker."""
+        self._queue.append(Task(job, dict(self._shares), self._reference.echo()))
+        self._recruit()
+        self._deal()
+
+    def wait(self) -> list[Result]:
+        """Until a job is back, well or failed; as long as there is no worker at all, until one comes."""
+        while True:
+            done, self._done = self._done, []
+            if done or not (self._queue or any(m.task for m in self._members)):
+                return done
+            futures = {m.future: m for m in self._members if m.future is not None}
+            if futures:
+                ready, _ = self._ray.wait(list(futures), num_returns=1, timeout=self._tick())
+                if ready:
+                    ready, _ = self._ray.wait(list(futures), num_returns=len(futures), timeout=0)
+                for future in ready:
+                    self._hear(futures[future])
+            else:
+                time.sleep(TICK)
+            self._expel_late()
+            self._recruit()
+            self._deal()
+
+    def report(self) -> Metrics:
+        """Bytes, deaths, retries and so on since the last call, and how many workers there are."""
+        now = self.counts.metrics()
+        news = {name: value - self._reported.get(name, 0.0) for name, value in now.items()}
+        self._reported = now
+        return news | {"workers": float(self.workers)}
+
+    def close(self) -> None:
+        """Kill the workers: they hold nothing that is not known here."""
+        for member in self._members:
+            self._dismiss(member)
+        self._members = []
+        with contextlib.suppress(Exception):
+            self._ray.kill(self._board)
+        self._reference.close()
+        if self._started_ray:
+            self._ray.shutdown()
+
+    def _recruit(self) -> None:
+        """Look who is there, and hire until every place is taken."""
+        now = time.monotonic()
+        if now < self._census:
+            return
+        self._census = now + TICK
+        places = self._places()
+        while len(self._members) < places and now >= self._patience:
+            self._hired += 1
+            actor = self._seat.remote()
+            self._members.append(Member(self._hired - 1, actor, actor.hello.remote(self._make_worker), started=now))
+        for member in [m for m in self._members if not m.ready][: max(0, len(self._members) - places)]:
+            self._dismiss(member)  # the cluster shrank: nobody will come for this place
+            self._members.remove(member)
+        self._say_if_alone()
+        self._board.write.remote(
+            {"pid": os.getpid(), "counts": self.counts.metrics(), "queued": len(self._queue), "workers": [m.row() for m in self._members]}
+        )
+
+    def _places(self) -> int:
+        if isinstance(self._config.workers, int):
+            return self._config.workers
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
+    def _say_if_alone(self) -> None:
+        alone = not any(m.ready and not m.refused for m in self._members)
+        if alone and not self._lonely and self._hired > len(self._members):  # at the start there is nobody yet, and that is no news
+            log.warning("no worker is left; waiting for one to come (ray start --address=... on any machine adds some)")
+        if self._lonely and not alone:
+            log.warning("a worker is back; going on")
+        self._lonely = alone and (self._lonely or self._hired > len(self._members))
+
+    def _deal(self) -> None:
+        for member in self._members:
+            if not self._queue:
+                return
+            if member.ready and not member.refused and member.task is None:
+                task = member.task = self._queue.popleft()
+                member.future = member.actor.run.remote(task.job, task.shares, member.afresh)
+                member.started = time.monotonic()
+                self.counts.bytes_sent += payload(task.job)
+
+    def _hear(self, member: Member) -> None:
+        """Read what a worker says; a dead one says so too."""
+        errors = self._ray.exceptions
+        try:
+            said = self._ray.get(member.future)
+        except errors.RayActorError as error:
+            return self._lost(member, f"worker died ({_first_line(error)})")
+        except errors.RayError as error:  # its own code failed outside of the job, or the job could not be unpacked there
+            self._dismiss(member)
+            return self._lost(member, _first_line(error))
+        member.future = None
+        if not isinstance(said, Reply):
+            member.node, member.address, member.pid = said
+            member.ready, self._stillborn = True, 0
+            return None
+        task, member.task = member.task, None
+        if task is None:
+            return None
+        self._count(member, task, said)
+        if said.echo != task.echo:
+            return self._disagree(member, task, said.echo)
+        member.afresh = False
+        self._done.append(Result(task.job, said.outcomes, member.number, member.started, time.monotonic(), said.cpu_seconds))
+        return None
+
+    def _count(self, member: Member, task: Task, reply: Reply) -> None:
+        member.jobs += 1
+        member.busy += time.monotonic() - member.started
+        member.env_steps += sum(o.env_steps for o in reply.outcomes)
+        self.counts.bytes_sent += payload(reply)
+        for share in task.shares.values():
+            holders = self.counts.nodes.setdefault(share.number, {self._home})
+            if share.number in reply.fetched and member.node not in holders:
+                holders.add(member.node)  # Ray moves an object to a node once
+                self.counts.bytes_sent += share.size
+
+    def _disagree(self, member: Member, task: Task, echo: Echo) -> None:
+        """It computed from something else: send everything again, once; if that does not help, give it no more work."""
+        self.counts.mismatches += 1
+        self._queue.appendleft(task)
+        if not member.afresh:
+            member.afresh = True
+            return
+        names = [
+            f"{k}: {task.echo.get(k, 'none')} here, {echo.get(k, 'none')} there"
+            for k in task.echo | echo
+            if task.echo.get(k) != echo.get(k)
+        ]
+        member.refused = "; ".join(names)
+        log.warning(
+            "worker %d on %s does not compute as the driver does (%s) and gets no work. Install the same versions on every machine.",
+            member.number,
+            member.address,
+            member.refused,
+        )
+
+    def _expel_late(self) -> None:
+        now = time.monotonic()
+        for member in [m for m in self._members if m.task and now - m.started > self._config.timeout]:
+            self.counts.timeouts += 1
+            self._dismiss(member)
+            self._lost(member, f"the job took longer than executor.timeout={self._config.timeout:g} s")
+
+    def _lost(self, member: Member, reason: str) -> None:
+        """Its place is free again; its job goes to the front of the queue, or is given up."""
+        self._members.remove(member)
+        self.counts.deaths += 1
+        if not member.ready:
+            return self._stillbirth(reason)
+        self._census = 0.0
+        task = member.task
+        if task is None:
+            return None
+        self.counts.retries += 1
+        task.tries += not self._node_is_gone(member)  # a machine that left is not the job's doing
+        if task.tries <= self._config.retries:
+            self._queue.appendleft(task)
+            return None
+        self.counts.failures += 1
+        outcomes = failed(task.job, f"{reason}, {task.tries} times")
+        self._done.append(Result(task.job, outcomes, member.number, member.started, time.monotonic(), 0.0))
+        return None
+
+    def _stillbirth(self, reason: str) -> None:
+        """A worker that could not be made. Others may be fine; if none is, there is no point in going on."""
+        self._stillborn += 1
+        self._patience = time.monotonic() + min(60.0, 2.0**self._stillborn)
+        if self._stillborn >= STILLBORN and not any(m.ready for m in self._members):
+            raise BaldwinError(f"a worker could not be made: {reason}")
+        log.warning("a worker could not be made: %s", reason)
+
+    def _node_is_gone(self, member: Member) -> bool:
+        return any(n["NodeID"] == member.node and not n["Alive"] for n in self._ray.nodes())
+
+    @property
+    def _home(self) -> str:
+        return str(self._ray.get_runtime_context().get_node_id())
+
+    def _dismiss(self, member: Member) -> None:
+        with contextlib.suppress(Exception):
+            self._ray.kill(member.actor, no_restart=True)
+
+    def _tick(self) -> float:
+        """Until the next deadline, but not longer than it may take to notice a newcomer."""
+        starts = [m.started for m in self._members if m.task]
+        return min(TICK, max(0.0, min(starts, default=time.monotonic()) + self._config.timeout - time.monotonic()) + 0.01)
+
+
+def connect(config: ExecutorConfig) -> bool:
+    """Join the cluster at `executor.address`, or start a local Ray; True if it was started here.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        UserError: there is no cluster at that address.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise missing_extra("ray", "executor 'ray'")
+    local = config.address == "local"
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # there is no accelerator to hide from a worker
+    if local:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # from Ray 2.52 on; older ones do not look at it
+    import ray
+
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+    if config.runtime_env:
+        options["runtime_env"] = config.runtime_env
+    if local:
+        count = config.workers if isinstance(config.workers, int) else 0
+        ray.init(num_cpus=max(count, cores()), include_dashboard=False, _node_ip_address="127.0.0.1", **options)
+        return True
+    try:
+        ray.init(address=config.address, **options)
+    except Exception as error:
+        raise UserError(
+            f"cannot join a Ray cluster at executor.address={config.address}: {_first_line(error)} "
+            "Make one with: ray start --head; or leave the address out to start Ray on this machine."
+        ) from error
+    return True
+
+
+def cluster_state(address: str) -> dict[str, Any]:
+    """The nodes of a cluster, and what stands on the boards of the runs that use it."""
+    started = connect(ExecutorConfig(name="ray", address=address))
+    import ray
+
+    try:
+        nodes = [
+            {"node": n["NodeManagerAddress"], "alive": n["Alive"], "cpus": n["Resources"].get("CPU", 0.0), "id": n["NodeID"]}
+            for n in ray.nodes()
+        ]
+        boards = [b["name"] for b in ray.util.list_named_actors(all_namespaces=True) if b["name"].startswith(BOARD)]
+        runs = []
+        for name in sorted(boards):
+            with contextlib.suppress(Exception):  # a run that ended this moment
+                runs.append(ray.get(ray.get_actor(name, namespace=NAMESPACE).read.remote(), timeout=10))
+        free = ray.available_resources().get("CPU", 0.0)
+        return {"nodes": nodes, "cpus": ray.cluster_resources().get("CPU", 0.0), "cpus_free": free, "runs": runs}
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def payload(content: Any) -> int:
+    """Bytes that an object takes on the wire; arrays are counted without being copied."""
+    buffers: list[int] = []
+    head = pickle.dumps(content, protocol=5, buffer_callback=lambda b: buffers.append(b.raw().nbytes))
+    return len(head) + sum(buffers)
+
+
+def _first_line(error: BaseException) -> str:
+    """Ray's messages are long; the last line of a traceback says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = getattr(error, "cause", None)
+    return f"{type(cause).__name__}: {cause}" if cause is not None else (lines[0] if lines else type(error).__name__)
