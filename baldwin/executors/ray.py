@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import os
 import pickle
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -27,6 +28,16 @@ TICK = 0.5
 """Seconds between two looks at deadlines and at who has joined."""
 STILLBORN = 3
 """Workers that could not be made, one after the other with none alive, before the run gives up."""
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # there is no accelerator to hide from a worker
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "worker died or was killed",  # a paragraph each; we have a line for it
+}
+LOCAL_SETTINGS = {
+    "RAY_AUTH_MODE": "token",  # from Ray 2.52 on; older ones do not look at it
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: listen on the loopback interface only
+}
 
 log = logging.getLogger("baldwin.cluster")
 
@@ -276,10 +287,11 @@ class RayExecutor:
     def _say_if_alone(self) -> None:
         alone = not any(m.ready and not m.refused for m in self._members)
         if alone and not self._lonely and self._hired > len(self._members):  # at the start there is nobody yet, and that is no news
+            self._lonely = True
             log.warning("no worker is left; waiting for one to come (ray start --address=... on any machine adds some)")
-        if self._lonely and not alone:
-            log.warning("a worker is back; going on")
-        self._lonely = alone and (self._lonely or self._hired > len(self._members))
+        elif self._lonely and not alone:
+            self._lonely = False
+            log.warning("a worker is there again; going on")
 
     def _deal(self) -> None:
         for member in self._members:
@@ -305,7 +317,7 @@ class RayExecutor:
         if not isinstance(said, Reply):
             member.node, member.address, member.pid = said
             member.ready, self._stillborn = True, 0
-            return None
+            return self._say_if_alone()
         task, member.task = member.task, None
         if task is None:
             return None
@@ -360,6 +372,7 @@ class RayExecutor:
         self.counts.deaths += 1
         if not member.ready:
             return self._stillbirth(reason)
+        log.warning("worker %d on %s is lost: %s", member.number, member.address, reason)
         self._census = 0.0
         task = member.task
         if task is None:
@@ -409,10 +422,9 @@ def connect(config: ExecutorConfig) -> bool:
     if importlib.util.find_spec("ray") is None:
         raise missing_extra("ray", "executor 'ray'")
     local = config.address == "local"
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # there is no accelerator to hide from a worker
-    if local:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # from Ray 2.52 on; older ones do not look at it
+    if "ray" not in sys.modules:  # it reads these when it is imported
+        for name, value in (SETTINGS | LOCAL_SETTINGS if local else SETTINGS).items():
+            os.environ.setdefault(name, value)
     import ray
 
     if ray.is_initialized():
@@ -422,7 +434,7 @@ def connect(config: ExecutorConfig) -> bool:
         options["runtime_env"] = config.runtime_env
     if local:
         count = config.workers if isinstance(config.workers, int) else 0
-        ray.init(num_cpus=max(count, cores()), include_dashboard=False, _node_ip_address="127.0.0.1", **options)
+        ray.init(address="local", num_cpus=max(count, cores()), include_dashboard=False, **options)
         return True
     try:
         ray.init(address=config.address, **options)

@@ -128,7 +128,10 @@ def test_state_is_a_round_trip_in_the_middle_of_a_generation(name: str, extra: d
 
 
 @pytest.mark.parametrize(("name", "extra"), VARIANTS)
-@pytest.mark.parametrize(("executor", "workers"), [("virtual", 1), ("virtual", 7), ("process", 2)])
+@pytest.mark.parametrize(
+    ("executor", "workers"),
+    [("virtual", 1), ("virtual", 7), ("process", 2), ("ray", 2)],
+)
 def test_all_executors_alike(name: str, extra: dict[str, Any], executor: str, workers: int) -> None:
     assert identity(versions(make(name, extra), 4, executor, workers)) == identity(versions(make(name, extra), 4))
 

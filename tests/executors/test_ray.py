@@ -1,0 +1,346 @@
+"""Against a real Ray: what can go wrong between a driver and its workers, and that it changes nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from baldwin.errors import BaldwinError, MissingExtra, UserError
+from baldwin.executors import ExecutorConfig, InlineExecutor, RayExecutor
+from baldwin.executors.ray import cluster_state, connect, payload
+from baldwin.types import CENTER, Arrays, Outcome, Result
+from tests.executors.test_executors import CENTER_ARRAYS, broken_worker, drain, job, until
+from tests.toys.sphere import Misbehaving, SphereWorker
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+Make = Callable[..., RayExecutor]
+
+
+@pytest.fixture
+def ray_with() -> Iterator[Make]:
+    made: list[RayExecutor] = []
+
+    def make(workers: int = 1, worker: object = SphereWorker, **options: object) -> RayExecutor:
+        made.append(RayExecutor(worker, ExecutorConfig(name="ray", workers=workers, **options)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for executor in made:
+        executor.close()
+
+
+def center(value: float) -> Arrays:
+    return CENTER_ARRAYS | {"params": np.full(4, value, np.float32)}
+
+
+def fitness(results: list[Result]) -> dict[int, float]:
+    assert len({o.ticket for r in results for o in r.outcomes}) == sum(len(r.outcomes) for r in results), "a ticket came back twice"
+    return {o.ticket: o.fitness for r in results for o in r.outcomes}
+
+
+def expected(value: float, tickets: range) -> dict[int, float]:
+    inline = InlineExecutor(SphereWorker)
+    inline.share(CENTER, 0, center(value))
+    return fitness(drain(inline, [job(n) for n in tickets]))
+
+
+def all_ready(executor: RayExecutor, count: int) -> None:
+    """Let workers say hello; the executor listens only while it waits."""
+
+    def ready() -> bool:
+        drain(executor, [job(10**6)])
+        return sum(m.ready for m in executor._members) >= count
+
+    until(ready)
+
+
+# The nine ways in which the predecessor's distributed runs went wrong.
+
+
+def test_1_a_joiner_before_anything_was_shared_works_with_what_its_job_names(ray_with: Make) -> None:
+    executor = ray_with(1)  # it is being made while the first value is shared
+    executor.share(CENTER, 0, center(1.0))
+    assert fitness(drain(executor, [job(n) for n in range(4)])) == expected(1.0, range(4))
+
+
+def test_2_a_joiner_during_the_update_does_not_work_with_the_old_centre(ray_with: Make) -> None:
+    executor = ray_with(1)
+    executor.share(CENTER, 0, center(1.0))
+    drain(executor, [job(n) for n in range(4)])
+    os.kill(executor._members[0].pid, signal.SIGKILL)  # its successor is hired while the centre moves on
+    executor.share(CENTER, 1, center(2.0))
+    assert fitness(drain(executor, [job(n) for n in range(4)])) == expected(2.0, range(4))
+
+
+def test_3_a_worker_that_leaves_while_evaluating_loses_nothing(ray_with: Make, tmp_path: Path) -> None:
+    executor = ray_with(2)
+    executor.share(CENTER, 0, center(1.0))
+    results = drain(executor, [Misbehaving("die", 2, tmp_path, 100), *(job(n) for n in range(6))])
+    assert fitness(results) == expected(1.0, range(6)) | {100: 1.0}
+    assert (executor.counts.deaths, executor.counts.retries, executor.counts.failures) == (2, 2, 0)
+
+
+def test_4_a_worker_that_leaves_while_idle_stalls_nothing(ray_with: Make) -> None:
+    executor = ray_with(2)
+    executor.share(CENTER, 0, center(1.0))
+    all_ready(executor, 2)
+    for member in executor._members:
+        os.kill(member.pid, signal.SIGKILL)
+    assert fitness(drain(executor, [job(n) for n in range(6)])) == expected(1.0, range(6))
+
+
+def test_5_a_hung_job_is_done_elsewhere_and_only_that_one(ray_with: Make, tmp_path: Path) -> None:
+    executor = ray_with(2, timeout=1.5, retries=1)
+    executor.share(CENTER, 0, center(1.0))
+    jobs = [Misbehaving("hang", 1, tmp_path, 100), *(job(n) for n in range(6)), Misbehaving("hang", 99, tmp_path, 200)]
+    results = drain(executor, jobs)
+    reasons = {o.ticket: o.reason for r in results for o in r.outcomes}
+    assert reasons.pop(200) == "the job took longer than executor.timeout=1.5 s, 2 times"
+    assert set(reasons.values()) == {""}
+    assert {t: f for t, f in fitness(results).items() if t < 100} == expected(1.0, range(6))
+    assert executor.counts.timeouts == 3
+
+
+def test_6_a_result_that_is_delivered_twice_counts_once(ray_with: Make) -> None:
+    executor = ray_with(1)
+    executor.share(CENTER, 0, center(1.0))
+    drain(executor, [job(10**6)])
+    (member,) = executor._members
+    executor.submit(job(0))
+    delivered = member.future
+    (first,) = executor.wait()
+    member.future = delivered
+    executor._hear(member)
+    executor.submit(job(1))
+    (second,) = executor.wait()
+    assert [o.ticket for r in (first, second) for o in r.outcomes] == [0, 1]
+
+
+def test_7_many_results_at_once_meet_one_driver(ray_with: Make) -> None:
+    executor = ray_with(4)
+    for version in range(5):
+        executor.share(CENTER, version, center(float(version)))
+        tickets = range(100 * version, 100 * version + 60)
+        assert fitness(drain(executor, [job(n) for n in tickets])) == expected(float(version), tickets)
+
+
+@dataclass(frozen=True)
+class Deaf:
+    """Holds Python's lock, so that nothing else in its process can run, for longer than any heartbeat."""
+
+    tickets: tuple[int, ...] = (0,)
+
+    def run(self, worker: SphereWorker) -> list[Outcome]:
+        ctypes.PyDLL(None).sleep(6)
+        return [Outcome(0, 1.0)]
+
+
+def test_8_a_worker_may_be_busy_for_longer_than_a_heartbeat(ray_with: Make) -> None:
+    executor = ray_with(1)
+    (result,) = drain(executor, [Deaf()])
+    assert result.outcomes[0].fitness == 1.0
+    assert executor.counts.deaths == 0
+
+
+class Drifting(SphereWorker):
+    """Its centre rots in memory after the second job."""
+
+    jobs = 0
+
+    def evaluate(self, trials, plan):  # type: ignore[no-untyped-def]
+        self.jobs += 1
+        if self.jobs == 3:
+            self.center = self.center + 1
+        return super().evaluate(trials, plan)
+
+
+def test_9a_a_worker_that_drifts_is_noticed_and_brought_back(ray_with: Make) -> None:
+    executor = ray_with(1, Drifting)
+    executor.share(CENTER, 0, center(1.0))
+    assert fitness(drain(executor, [job(n) for n in range(8)])) == expected(1.0, range(8))
+    assert executor.counts.mismatches == 1
+    assert executor.counts.deaths == 0
+
+
+@dataclass(frozen=True)
+class OneStranger:
+    """The first worker that is made outside of the driver has another library."""
+
+    mark: Path
+    driver: int
+
+    def __call__(self) -> SphereWorker:
+        worker = SphereWorker()
+        if os.getpid() != self.driver and not self.mark.exists():
+            self.mark.touch()
+            echo = worker.echo
+            worker.echo = lambda: echo() | {"torch": "0.1"}  # type: ignore[method-assign]
+        return worker
+
+
+def test_9b_a_worker_with_other_libraries_gets_no_work_and_the_run_goes_on(
+    ray_with: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = ray_with(2, OneStranger(tmp_path / "made", os.getpid()))
+    executor.share(CENTER, 0, center(1.0))
+    until(lambda: bool(drain(executor, [job(n) for n in range(8)])) and any(m.refused for m in executor._members))
+    assert fitness(drain(executor, [job(n) for n in range(8)])) == expected(1.0, range(8))
+    assert executor.counts.mismatches == 2
+    assert executor.workers == 1
+    assert "torch: none here, 0.1 there" in caplog.text
+
+
+# What else a person meets.
+
+
+def test_a_job_that_kills_three_workers_is_given_up_with_its_reason(ray_with: Make, tmp_path: Path) -> None:
+    executor = ray_with(2)
+    executor.share(CENTER, 0, center(1.0))
+    results = drain(executor, [Misbehaving("die", 99, tmp_path, 100), *(job(n) for n in range(6))])
+    (bad,) = [o for r in results for o in r.outcomes if o.failed]
+    assert bad.ticket == 100
+    assert bad.reason.startswith("worker died (")
+    assert bad.reason.endswith(", 3 times")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_worker_that_cannot_be_made_is_an_error(ray_with: Make) -> None:
+    executor = ray_with(1, broken_worker_outside(os.getpid()))
+    executor.submit(job(0))
+    with pytest.raises(BaldwinError, match="no simulator here"):
+        executor.wait()
+
+
+@dataclass(frozen=True)
+class broken_worker_outside:  # noqa: N801
+    driver: int
+
+    def __call__(self) -> SphereWorker:
+        return SphereWorker() if os.getpid() == self.driver else broken_worker()
+
+
+def test_with_no_worker_left_it_waits_and_says_so(ray_with: Make, caplog: pytest.LogCaptureFixture) -> None:
+    executor = ray_with(1)
+    executor.share(CENTER, 0, center(1.0))
+    drain(executor, [job(0)])
+    places, executor._places = executor._places, lambda: 0  # type: ignore[method-assign]
+    os.kill(executor._members[0].pid, signal.SIGKILL)
+    executor.submit(job(1))
+    begun = time.monotonic()
+
+    def back_after_two_seconds() -> int:
+        return places() if time.monotonic() - begun > 2 else 0
+
+    executor._places = back_after_two_seconds  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING):
+        (result,) = executor.wait()
+    assert fitness([result]) == expected(1.0, range(1, 2))
+    assert "no worker is left; waiting" in caplog.text
+    assert "a worker is there again" in caplog.text
+
+
+def test_the_wire_carries_indices_not_parameters(ray_with: Make) -> None:
+    def traffic(dimension: int, jobs: int) -> float:
+        executor = ray_with(1)
+        executor.share(CENTER, 0, CENTER_ARRAYS | {"params": np.zeros(dimension, np.float32)})
+        shared = executor.report()["bytes_sent"]
+        assert shared < 4 * dimension + 100
+        drain(executor, [Anything(n) for n in range(jobs)])
+        return executor.report()["bytes_sent"]
+
+    few, many = traffic(1_000, 10), traffic(1_000, 40)
+    assert many == pytest.approx(4 * few, rel=0.1)
+    assert traffic(1_000_000, 40) == pytest.approx(many, rel=0.1)
+
+
+@dataclass(frozen=True)
+class Anything:
+    ticket: int
+
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        return (self.ticket,)
+
+    def run(self, worker: SphereWorker) -> list[Outcome]:
+        return [Outcome(self.ticket, float(len(worker.center)))]
+
+
+def test_payload_counts_arrays_without_their_copies() -> None:
+    small, large = payload({"a": np.zeros(10)}), payload({"a": np.zeros(100_010)})
+    assert large - small == pytest.approx(800_000, abs=20)
+
+
+def test_nothing_listens_on_a_public_interface() -> None:
+    import ray
+
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert {n["NodeManagerAddress"] for n in ray.nodes()} == {"127.0.0.1"}
+    mine = {link for pid in ray_processes() for link in sockets(pid)}
+    found = [entry for entry in listening() if entry[1] in mine]
+    assert found
+    assert {address for address, _ in found} <= {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+def ray_processes() -> list[int]:
+    pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+    return [p for p in pids if any(w in commandline(p) for w in ("gcs_server", "raylet", "ray::"))]
+
+
+def commandline(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def sockets(pid: int) -> list[str]:
+    try:
+        return [os.readlink(fd)[8:-1] for fd in Path(f"/proc/{pid}/fd").iterdir() if os.readlink(fd).startswith("socket:")]
+    except OSError:
+        return []
+
+
+def listening() -> list[tuple[str, str]]:
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return [(w[1].split(":")[0], w[9]) for w in lines if w[3] == "0A"]
+
+
+def test_without_ray_the_error_prints_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'baldwin-rl\[ray\]'"):
+        connect(ExecutorConfig(name="ray"))
+
+
+def test_the_board_tells_others_how_the_workers_are(ray_with: Make) -> None:
+    executor = ray_with(2)
+    executor.share(CENTER, 0, center(1.0))
+    all_ready(executor, 2)
+    drain(executor, [job(n) for n in range(20)])
+    executor._census = 0.0
+    executor._recruit()
+    state = cluster_state("auto")
+    (run,) = [r for r in state["runs"] if r["pid"] == os.getpid()]
+    assert sum(w["jobs"] for w in run["workers"]) >= 20
+    assert {w["state"] for w in run["workers"]} == {"idle"}
+    assert all(w["steps_per_second"] > 0 for w in run["workers"])
+    assert state["nodes"][0]["alive"]
+
+
+def test_no_cluster_at_the_address_is_a_users_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+
+    def refuse(**kwargs: object) -> None:
+        raise ConnectionError("Failed to connect to 1.2.3.4:6379")
+
+    monkeypatch.setattr("ray.init", refuse)
+    with pytest.raises(UserError, match=r"cannot join a Ray cluster at executor.address=1.2.3.4:6379.* ray start --head"):
+        connect(ExecutorConfig(name="ray", address="1.2.3.4:6379"))

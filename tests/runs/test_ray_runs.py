@@ -1,0 +1,180 @@
+"""The same run on Ray: the same bits for any number of workers, whoever comes, goes or is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baldwin.runs.run import Run
+from tests.executors.test_executors import until
+from tests.runs.test_exactness import lines
+from tests.runs.tools import SMALL, baldwin, shown, small, train
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(small(), tmp_path_factory.mktemp("quiet") / "run")
+
+
+def workers_alive() -> list[int]:
+    """Process ids of the actors that play."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                command = (process / "cmdline").read_text()
+            except OSError:
+                continue
+            if command.startswith("ray::Seat"):
+                found.append(int(process.name))
+    return found
+
+
+@pytest.fixture
+def assassin() -> Iterator[Callable[[float, float], list[int]]]:
+    """Kills a random worker every so often until the test is over."""
+    over, threads, killed = threading.Event(), [], []
+
+    def prowl(every: float, least: float) -> None:
+        rng = random.Random(0)
+        while not over.wait(rng.uniform(least, every)):
+            alive = workers_alive()
+            if alive:
+                victim = rng.choice(alive)
+                os.kill(victim, signal.SIGKILL)
+                killed.append(victim)
+
+    def hire(every: float, least: float) -> list[int]:
+        threads.append(threading.Thread(target=prowl, args=(every, least)))
+        threads[-1].start()
+        return killed
+
+    yield hire
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_ray_workers_gives_the_same_hash(quiet: Run, workers: int, tmp_path: Path) -> None:
+    run = train(small("Hopper-v5", "executor.name=ray", f"executor.workers={workers}"), tmp_path / "run")
+    assert run.params_sha256() == quiet.params_sha256()
+    assert lines(tmp_path / "run") == lines(quiet.directory.path)
+    assert run.last["bytes_sent"] > 0
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_killed_ray_workers_change_nothing(quiet: Run, tmp_path: Path, assassin: Callable[[float, float], list[int]]) -> None:
+    options = ("executor.name=ray", "executor.workers=2", "executor.retries=50", "stop.generations=5")
+    killed = assassin(3.0, 2.0)
+    for attempt in range(20):
+        run = train(small("Hopper-v5", *options), tmp_path / str(attempt))
+        assert run.params_sha256() == quiet.params_sha256()
+        if len(killed) > 1:
+            return
+    raise AssertionError("nobody was killed")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A head that does no work, and nodes that a test may add and remove."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def test_nodes_may_leave_and_join_in_the_middle_of_a_run(quiet: Run, cluster: Any, tmp_path: Path) -> None:
+    first = cluster.add_node(num_cpus=1)
+    seen: list[tuple[int, float]] = []
+    second = []
+
+    def move(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" not in line:
+            return
+        seen.append((int(line["generation"]), line["workers"]))
+        if run.algorithm.version == 1:
+            second.append(cluster.add_node(num_cpus=1))
+            cluster.wait_for_nodes()
+        if run.algorithm.version == 3:
+            cluster.remove_node(first)
+
+    options = ("executor.name=ray", "executor.workers=max", f"executor.address={cluster.address}")
+    run = train(small("Hopper-v5", *options), tmp_path / "run", watchers=[move])
+    assert run.params_sha256() == quiet.params_sha256()
+    assert lines(tmp_path / "run") == lines(quiet.directory.path)
+    assert [generation for generation, _ in seen] == [1, 2, 3, 4, 5]
+
+
+def test_with_the_last_node_gone_the_run_waits_for_another(quiet: Run, cluster: Any, tmp_path: Path) -> None:
+    first = cluster.add_node(num_cpus=1)
+    joining = f"sleep 4; exec {sys.executable} -m ray.scripts.scripts start --address={cluster.address} --num-cpus=1 --block"
+    joined: list[subprocess.Popen[bytes]] = []
+
+    def leave(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line and run.algorithm.version == 2:
+            cluster.remove_node(first)
+            joined.append(subprocess.Popen(["bash", "-c", joining], stdout=subprocess.DEVNULL))
+
+    options = ("executor.name=ray", "executor.workers=max", f"executor.address={cluster.address}")
+    try:
+        run = train(small("Hopper-v5", *options, "stop.wall_seconds=120"), tmp_path / "run", watchers=[leave])
+    finally:
+        for process in joined:
+            process.terminate()
+            process.wait()
+    assert joined
+    assert run.params_sha256() == quiet.params_sha256()
+
+
+def test_kill_9_of_the_driver_and_resume_with_other_workers(quiet: Run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ["env.id=Hopper-v5", "env.max_episode_steps=60", *SMALL, "executor.name=ray", "executor.workers=2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"], stdout=subprocess.DEVNULL
+    )
+    until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 3)
+    process.kill()
+    process.wait()
+    done = baldwin("resume", out, "-m", "executor.workers=1")
+    assert done.returncode == 0, done.stderr
+    assert shown(out)["params_sha256"] == quiet.params_sha256()
+    assert lines(out) == lines(quiet.directory.path)
+
+
+CHAOS = [
+    "env.max_episode_steps=500",
+    "policy.hidden=[16]",
+    "algorithm.population=64",
+    "algorithm.block=8",
+    "algorithm.episodes=1",
+    "algorithm.lr=0.05",
+    "algorithm.sigma=0.1",
+    "run.evaluate_every=10",
+]
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_sixty_seconds_of_chaos_change_nothing(tmp_path: Path, assassin: Callable[[float, float], list[int]]) -> None:
+    killed = assassin(6.0, 3.0)
+    options = ("executor.name=ray", "executor.workers=2", "executor.retries=50", "stop.wall_seconds=60", "stop.generations=100000")
+    wild = train(small("CartPole-v1", *CHAOS, *options), tmp_path / "wild")
+    calm = train(small("CartPole-v1", *CHAOS, f"stop.generations={wild.algorithm.version}"), tmp_path / "calm")
+    print(f"{len(killed)} workers killed, {wild.algorithm.version} generations, score {wild.score}")
+    assert len(killed) >= 8
+    assert wild.score == 500
+    assert wild.params_sha256() == calm.params_sha256()
