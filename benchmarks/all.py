@@ -1,15 +1,15 @@
-"""make bench: everything, or one part by name (speed, overhead)."""
+"""make bench: everything, or one part by name (speed, overhead, cluster, scaling)."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import overhead, speed
+from benchmarks import cluster, overhead, scaling, speed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", choices=["speed", "overhead"])
+    parser.add_argument("part", nargs="?", choices=["speed", "overhead", "cluster", "scaling"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each raw or peer measurement")
     args = parser.parse_args()
@@ -17,6 +17,10 @@ def main() -> None:
         overhead.main()
     if args.part in (None, "speed"):
         speed.main(args.repeats, args.seconds)
+    if args.part in (None, "cluster"):
+        cluster.main(args.repeats)
+    if args.part in (None, "scaling"):
+        scaling.main()
 
 
 if __name__ == "__main__":

@@ -186,6 +186,7 @@ class RayExecutor:
 
         self._ray = ray
         self._reference = make_worker()  # it plays nothing; it says what the others must echo
+        self._echo = self._reference.echo()
         self._seat = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Seat)
         self._board = ray.remote(num_cpus=0)(Board).options(name=f"{BOARD}{os.getpid()}-{id(self):x}").remote()
         self._members: list[Member] = []
@@ -216,10 +217,11 @@ class RayExecutor:
         self._shares[key] = Share(self.counts.shares, key, version, (self._ray.put(content),), size)
         self.counts.bytes_sent += size
         self._reference.receive(key, version, content)
+        self._echo = self._reference.echo()
 
     def submit(self, job: Job) -> None:
         """Queue it for the next idle worker."""
-        self._queue.append(Task(job, dict(self._shares), self._reference.echo()))
+        self._queue.append(Task(job, dict(self._shares), self._echo))
         self._recruit()
         self._deal()
 
