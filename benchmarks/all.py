@@ -12,11 +12,12 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=["speed", "overhead", "cluster", "scaling"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each raw or peer measurement")
+    parser.add_argument("--env", choices=list(speed.ENVS), help="speed: only this one")
     args = parser.parse_args()
     if args.part in (None, "overhead"):
         overhead.main()
     if args.part in (None, "speed"):
-        speed.main(args.repeats, args.seconds)
+        speed.main(args.repeats, args.seconds, args.env)
     if args.part in (None, "cluster"):
         cluster.main(args.repeats)
     if args.part in (None, "scaling"):

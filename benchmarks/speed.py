@@ -88,9 +88,9 @@ def peer(name: str, seconds: float) -> float | None:
     return float(json.loads(done.stdout.splitlines()[-1])["steps_per_second"])
 
 
-def main(repeats: int, seconds: float) -> None:
+def main(repeats: int, seconds: float, only: str | None = None) -> None:
     rows, workers = [], len(os.sched_getaffinity(0))
-    for name in ENVS:
+    for name in [only] if only else list(ENVS):
         found: dict[str, list[float]] = {"raw": [], **{b: [] for b in BACKENDS}, "peer": []}
         for _ in range(repeats):
             found["raw"].append(in_processes(raw_physics, workers, name, seconds / 2))

@@ -20,14 +20,13 @@ from baldwin.envs import gymnasium
 from baldwin.envs.lanes import EnvConfig, Ids, Steps, World
 from baldwin.errors import EnvironmentFailure, missing_extra
 
-NO_FORCES = np.empty((0, 0))
-
 
 class State(NamedTuple):
     """What is read from k simulators after a step."""
 
-    qpos: NDArray[np.float64]  # [k, nq]
-    qvel: NDArray[np.float64]  # [k, nv]
+    both: NDArray[np.float64]  # [k, nq + nv] positions, then velocities
+    qpos: NDArray[np.float64]  # [k, nq], a view of it
+    qvel: NDArray[np.float64]  # [k, nv], too
     forces: NDArray[np.float64]  # [k, bodies * 6], only where the task looks at contacts
 
 
@@ -37,7 +36,7 @@ Task = Callable[[Any, State, NDArray[np.float64], NDArray[Any]], Judged]  # (env
 
 def crawler(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[Any]) -> Judged:
     """HalfCheetah and Swimmer: forward, at a price for effort; they cannot fall."""
-    obs = np.concatenate((_positions(env, state), state.qvel), axis=1)
+    obs = state.both[:, env.observation_structure["skipped_qpos"] :]
     return obs, env._forward_reward_weight * speed - _effort(env, actions), np.zeros(len(obs), np.bool_)
 
 
@@ -45,8 +44,7 @@ def walker(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[
     """Hopper and Walker2d: forward and upright."""
     healthy = _within(state.qpos[:, 1], env._healthy_z_range) & _within(state.qpos[:, 2], env._healthy_angle_range)
     if hasattr(env, "_healthy_state_range"):
-        rest = np.concatenate((state.qpos[:, 2:], state.qvel), axis=1)
-        healthy &= _within(rest, env._healthy_state_range).all(1)
+        healthy &= _within(state.both[:, 2:], env._healthy_state_range).all(1)
     obs = np.concatenate((_positions(env, state), np.clip(state.qvel, -10, 10)), axis=1)
     reward = env._forward_reward_weight * speed + healthy * env._healthy_reward - _effort(env, actions)
     return obs, reward, ~healthy & env._terminate_when_unhealthy
@@ -55,8 +53,7 @@ def walker(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[
 def ant(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[Any]) -> Judged:
     """Ant: forward, off the ground, at a price for effort and for contact forces, which it also sees."""
     low, high = env._healthy_z_range
-    finite = np.isfinite(state.qpos).all(1) & np.isfinite(state.qvel).all(1)
-    healthy = finite & (low <= state.qpos[:, 2]) & (state.qpos[:, 2] <= high)
+    healthy = np.isfinite(state.both).all(1) & (low <= state.qpos[:, 2]) & (state.qpos[:, 2] <= high)
     forces = np.clip(state.forces, *env._contact_force_range)
     seen = (_positions(env, state), state.qvel, forces[:, 6:])  # the world itself, body 0, feels nothing
     obs = np.concatenate(seen if env._include_cfrc_ext_in_observation else seen[:2], axis=1)
@@ -66,9 +63,8 @@ def ant(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[Any
 
 def pendulum(env: Any, state: State, speed: NDArray[np.float64], actions: NDArray[Any]) -> Judged:
     """InvertedPendulum: one for every step upright."""
-    obs = np.concatenate((state.qpos, state.qvel), axis=1)
-    fallen = ~np.isfinite(obs).all(1) | (np.abs(obs[:, 1]) > 0.2)
-    return obs, (~fallen).astype(np.float64), fallen
+    fallen = ~np.isfinite(state.both).all(1) | (np.abs(state.both[:, 1]) > 0.2)
+    return state.both, (~fallen).astype(np.float64), fallen
 
 
 TASKS: dict[str, Task] = {
@@ -84,7 +80,9 @@ TASKS: dict[str, Task] = {
 def task_of(config: EnvConfig) -> Task | None:
     """How the environment of this id is judged, if this backend knows it."""
     spec = gym.registry.get(config.id)
-    return TASKS.get(spec.entry_point) if spec is not None and isinstance(spec.entry_point, str) else None
+    if spec is None or spec.additional_wrappers or not isinstance(spec.entry_point, str):
+        return None
+    return TASKS.get(spec.entry_point)
 
 
 def available(config: EnvConfig) -> bool:
@@ -112,8 +110,7 @@ class Simulator(NamedTuple):
 
     data: Any
     ctrl: NDArray[np.float64]
-    qpos: NDArray[np.float64]
-    qvel: NDArray[np.float64]
+    both: tuple[NDArray[np.float64], NDArray[np.float64]]  # qpos, qvel
     body: NDArray[np.float64]  # where the robot is; qpos itself unless the task asks for a body
     forces: NDArray[np.float64]
 
@@ -130,20 +127,21 @@ class MujocoLanes(gymnasium.GymnasiumLanes):
         self._contacts = self._task is ant
         self._robot: Any = None  # any one of the environments: all have the same model, weights and ranges
         self._simulators: list[Simulator | None] = [None] * width
+        self._dt, self._nq = 0.0, 0
         self._x = np.zeros(width)  # where each stood before the step
 
     def reset(self, ids: Ids) -> NDArray[Any]:
         obs = super().reset(ids)
-        for lane in ids.tolist():
-            sim = self._simulators[lane]
-            self._x[lane] = np.nan if sim is None else sim.body[0]
+        self._note_where(ids.tolist())
         return obs
 
     def step(self, actions: NDArray[Any], ids: Ids) -> Steps:
         lanes = ids.tolist()
         sims = [sim for lane in lanes if (sim := self._simulators[lane]) is not None]
         if len(sims) < len(lanes):
-            return super().step(actions, ids)  # some could not begin their episode: Gymnasium's step tells which
+            steps = super().step(actions, ids)  # some could not begin their episode: Gymnasium's step tells which
+            self._note_where(lanes)
+            return steps
         env, model, mj_step = self._robot, self._robot.model, self._mj_step
         skip, contacts = env.frame_skip, self._mj_contacts if self._contacts else None
         broken = []
@@ -157,17 +155,20 @@ class MujocoLanes(gymnasium.GymnasiumLanes):
                 broken.append(row)
                 self._break(lanes[row], "step", error)
         k = len(sims)
-        state = State(
-            np.concatenate([sim.qpos for sim in sims]).reshape(k, -1),
-            np.concatenate([sim.qvel for sim in sims]).reshape(k, -1),
-            np.concatenate([sim.forces for sim in sims]).reshape(k, -1) if contacts else NO_FORCES,
-        )
-        x = np.array([sim.body[0] for sim in sims]) if contacts else state.qpos[:, 0]
-        obs, reward, terminated = self._task(env, state, (x - self._x[ids]) / env.dt, actions)
+        both = np.concatenate([part for sim in sims for part in sim.both]).reshape(k, -1)
+        forces = np.concatenate([sim.forces for sim in sims]).reshape(k, -1) if contacts else both[:, :0]
+        x = np.array([sim.body[0] for sim in sims]) if contacts else both[:, 0]
+        state = State(both, both[:, : self._nq], both[:, self._nq :], forces)
+        obs, reward, terminated = self._task(env, state, (x - self._x[ids]) / self._dt, actions)
         self._x[ids] = x
         if broken:
             obs[broken], terminated[broken] = np.nan, True
         return Steps(obs, reward, terminated, np.zeros(k, np.bool_))
+
+    def _note_where(self, lanes: list[int]) -> None:
+        for lane in lanes:
+            sim = self._simulators[lane]
+            self._x[lane] = np.nan if sim is None else sim.body[0]
 
     def close(self) -> None:
         super().close()
@@ -177,9 +178,9 @@ class MujocoLanes(gymnasium.GymnasiumLanes):
         env = super()._env(lane)
         if self._simulators[lane] is None:
             robot: Any = env.unwrapped
-            self._robot, data = robot, robot.data
+            self._robot, self._dt, self._nq, data = robot, robot.dt, robot.model.nq, robot.data
             body = data.body(robot._main_body).xpos if self._contacts else data.qpos
-            self._simulators[lane] = Simulator(data, data.ctrl, data.qpos, data.qvel, body, data.cfrc_ext.reshape(-1))
+            self._simulators[lane] = Simulator(data, data.ctrl, (data.qpos, data.qvel), body, data.cfrc_ext.reshape(-1))
         return env
 
     def _break(self, lane: int, verb: str, error: Exception) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from baldwin.ops.threads import cores
 from baldwin.types import Job, Outcome, Worker, failed
 
 WorkerFactory = Callable[[], Worker]
@@ -42,11 +42,6 @@ class ExecutorConfig(BaseModel):
     def count(self) -> int:
         """The number of workers, `auto` resolved."""
         return self.workers if isinstance(self.workers, int) else cores()
-
-
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 class DeadlinePassed(BaseException):

@@ -11,7 +11,6 @@ import contextlib
 import importlib.util
 import logging
 import os
-import pickle
 import sys
 import time
 from collections import deque
@@ -19,15 +18,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from baldwin.errors import BaldwinError, UserError, missing_extra
-from baldwin.executors.config import ExecutorConfig, WorkerFactory, cores, run_job
+from baldwin.executors.config import ExecutorConfig, WorkerFactory, run_job
+from baldwin.ops.threads import cores
 from baldwin.types import Arrays, Echo, Job, Metrics, Outcome, Result, Worker, failed
 
 NAMESPACE = "baldwin"
 BOARD = "board-"
-TICK = 0.5
-"""Seconds between two looks at deadlines and at who has joined."""
-STILLBORN = 3
-"""Workers that could not be made, one after the other with none alive, before the run gives up."""
+TICK, SILENCE = 0.5, 5.0
+"""Seconds between two looks at deadlines and at who has joined; and after which an idle worker is asked whether it lives."""
+ALONE = 10.0
+"""Seconds without a worker, at the start, before that is said."""
+STILLBORN, KILLED_YOUNG = 3, 12
+"""Workers that could not be made, or that died before they were, one after the other with none alive, before the run gives up."""
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -63,8 +65,12 @@ class Seat:
         import ray
 
         self._worker = make_worker()
+        self._worker.echo()  # whoever cannot make the environment says so now
         context = ray.get_runtime_context()
         return context.get_node_id(), ray.util.get_node_ip_address(), os.getpid()
+
+    def ping(self) -> None:
+        """Be alive."""
 
     def run(self, job: Job, shares: dict[str, Share], afresh: bool) -> Reply:
         """Fetch what is not held yet (everything, if asked to start afresh), and do the job."""
@@ -121,7 +127,7 @@ class Member:
 
     number: int
     actor: Any
-    future: Any  # of hello, or of the job
+    future: Any  # of hello, of a ping, or of the job
     node: str = ""
     address: str = ""
     pid: int = 0
@@ -130,9 +136,15 @@ class Member:
     afresh: bool = False  # its last echo was wrong
     task: Task | None = None
     started: float = 0.0
+    heard: float = 0.0
     jobs: int = 0
     env_steps: int = 0
     busy: float = 0.0
+
+    @property
+    def able(self) -> bool:
+        """Whether it can be given work, now or soon."""
+        return not self.refused
 
     def row(self) -> dict[str, Any]:
         """For the board."""
@@ -182,13 +194,25 @@ class RayExecutor:
         self._config = config or ExecutorConfig(name="ray")
         self._make_worker = make_worker
         self._started_ray = connect(self._config)
+        try:
+            self._open()
+        except BaseException:
+            if self._started_ray:
+                self._ray.shutdown()
+            raise
+
+    def _open(self) -> None:
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self._ray = ray
-        self._reference = make_worker()  # it plays nothing; it says what the others must echo
+        self._reference = self._make_worker()  # it plays nothing; it says what the others must echo
         self._echo = self._reference.echo()
+        self._home = str(ray.get_runtime_context().get_node_id())
         self._seat = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Seat)
-        self._board = ray.remote(num_cpus=0)(Board).options(name=f"{BOARD}{os.getpid()}-{id(self):x}").remote()
+        here = NodeAffinitySchedulingStrategy(self._home, soft=False)
+        board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board)
+        self._board = board.options(name=f"{BOARD}{os.getpid()}-{id(self):x}").remote()
         self._members: list[Member] = []
         self._hired = 0
         self._shares: dict[str, Share] = {}
@@ -196,22 +220,25 @@ class RayExecutor:
         self._done: list[Result] = []
         self.counts, self._reported = Counts(), Metrics()
         self._stillborn, self._patience, self._census, self._lonely = 0, 0.0, 0.0, False
+        self._company = time.monotonic() + ALONE - TICK  # when somebody was last there
         self._recruit()
 
     @property
     def workers(self) -> int:
         """Those that can work now."""
-        return max(1, sum(m.ready and not m.refused for m in self._members))
+        return max(1, sum(m.ready and m.able for m in self._members))
 
     @property
     def slots(self) -> int:
         """Workers, also those about to start, that have nothing to do; with none left it still takes one job, and waits."""
-        able = [m for m in self._members if not m.refused]
+        able = [m for m in self._members if m.able]
         return max(1, len(able)) - len(self._queue) - sum(m.task is not None for m in able)
 
     def share(self, key: str, version: int, arrays: Arrays) -> None:
         """One copy in the object store; jobs that are submitted from now on name it."""
         self.counts.shares += 1
+        if key in self._shares:
+            self.counts.nodes.pop(self._shares[key].number, None)
         content = {name: array.copy() for name, array in arrays.items()}
         size = sum(a.nbytes for a in content.values())
         self._shares[key] = Share(self.counts.shares, key, version, (self._ray.put(content),), size)
@@ -268,38 +295,49 @@ class RayExecutor:
         if now < self._census:
             return
         self._census = now + TICK
-        places = self._places()
-        while len(self._members) < places and now >= self._patience:
+        for _ in range(self._vacancies() if now >= self._patience else 0):
             self._hired += 1
             actor = self._seat.remote()
-            self._members.append(Member(self._hired - 1, actor, actor.hello.remote(self._make_worker), started=now))
-        for member in [m for m in self._members if not m.ready][: max(0, len(self._members) - places)]:
+            self._members.append(Member(self._hired - 1, actor, actor.hello.remote(self._make_worker)))
+        starting = [m for m in self._members if not m.ready]
+        for member in starting[len(starting) + min(0, self._vacancies()) :]:
             self._dismiss(member)  # the cluster shrank: nobody will come for this place
             self._members.remove(member)
+        self._ask_who_lives(SILENCE)
         self._say_if_alone()
         self._board.write.remote(
             {"pid": os.getpid(), "counts": self.counts.metrics(), "queued": len(self._queue), "workers": [m.row() for m in self._members]}
         )
 
-    def _places(self) -> int:
+    def _vacancies(self) -> int:
+        """Places without a worker; negative if there are fewer places than workers. A refused one keeps its CPU: nobody should follow it there."""
         if isinstance(self._config.workers, int):
-            return self._config.workers
-        return int(self._ray.cluster_resources().get("CPU", 0))
+            return self._config.workers - sum(m.able for m in self._members)
+        return int(self._ray.cluster_resources().get("CPU", 0)) - len(self._members)
+
+    def _ask_who_lives(self, silence: float) -> None:
+        """An idle worker's death shows only when it is spoken to, and no job should be charged with it."""
+        now = time.monotonic()
+        for member in self._members:
+            if member.future is None and now - member.heard >= silence:
+                member.future = member.actor.ping.remote()
 
     def _say_if_alone(self) -> None:
-        alone = not any(m.ready and not m.refused for m in self._members)
-        if alone and not self._lonely and self._hired > len(self._members):  # at the start there is nobody yet, and that is no news
+        now = time.monotonic()
+        if any(m.ready and m.able for m in self._members):
+            if self._lonely:
+                log.warning("a worker is there again; going on")
+            self._company, self._lonely = now, False
+        elif not self._lonely and now > self._company + TICK:
             self._lonely = True
-            log.warning("no worker is left; waiting for one to come (ray start --address=... on any machine adds some)")
-        elif self._lonely and not alone:
-            self._lonely = False
-            log.warning("a worker is there again; going on")
+            refused = next((f"; worker {m.number} was refused: {m.refused}" for m in self._members if m.refused), "")
+            log.warning("there is no worker; waiting for one (ray start --address=... on any machine adds some)%s", refused)
 
     def _deal(self) -> None:
         for member in self._members:
             if not self._queue:
                 return
-            if member.ready and not member.refused and member.task is None:
+            if member.ready and member.able and member.future is None:
                 task = member.task = self._queue.popleft()
                 member.future = member.actor.run.remote(task.job, task.shares, member.afresh)
                 member.started = time.monotonic()
@@ -311,11 +349,16 @@ class RayExecutor:
         try:
             said = self._ray.get(member.future)
         except errors.RayActorError as error:
-            return self._lost(member, f"worker died ({_first_line(error)})")
+            self._dismiss(member)  # it may only be out of reach
+            broken = getattr(error, "actor_init_failed", False)
+            blame = not isinstance(error, errors.ActorUnavailableError)
+            return self._lost(member, f"worker died ({_reason(error)})", STILLBORN if broken else KILLED_YOUNG, blame)
         except errors.RayError as error:  # its own code failed outside of the job, or the job could not be unpacked there
             self._dismiss(member)
-            return self._lost(member, _first_line(error))
-        member.future = None
+            return self._lost(member, _reason(error))
+        member.future, member.heard = None, time.monotonic()
+        if said is None:
+            return None
         if not isinstance(said, Reply):
             member.node, member.address, member.pid = said
             member.ready, self._stillborn = True, 0
@@ -335,7 +378,7 @@ class RayExecutor:
         member.busy += time.monotonic() - member.started
         member.env_steps += sum(o.env_steps for o in reply.outcomes)
         self.counts.bytes_sent += payload(reply)
-        for share in task.shares.values():
+        for share in [s for s in task.shares.values() if s is self._shares[s.key]]:
             holders = self.counts.nodes.setdefault(share.number, {self._home})
             if share.number in reply.fetched and member.node not in holders:
                 holders.add(member.node)  # Ray moves an object to a node once
@@ -368,19 +411,20 @@ class RayExecutor:
             self._dismiss(member)
             self._lost(member, f"the job took longer than executor.timeout={self._config.timeout:g} s")
 
-    def _lost(self, member: Member, reason: str) -> None:
+    def _lost(self, member: Member, reason: str, patience: int = STILLBORN, blame: bool = True) -> None:
         """Its place is free again; its job goes to the front of the queue, or is given up."""
         self._members.remove(member)
         self.counts.deaths += 1
         if not member.ready:
-            return self._stillbirth(reason)
+            return self._stillbirth(reason, patience)
         log.warning("worker %d on %s is lost: %s", member.number, member.address, reason)
         self._census = 0.0
+        self._ask_who_lives(0.0)  # misfortunes seldom come alone
         task = member.task
         if task is None:
             return None
         self.counts.retries += 1
-        task.tries += not self._node_is_gone(member)  # a machine that left is not the job's doing
+        task.tries += blame and not self._node_is_gone(member)  # a machine that left is not the job's doing
         if task.tries <= self._config.retries:
             self._queue.appendleft(task)
             return None
@@ -389,20 +433,18 @@ class RayExecutor:
         self._done.append(Result(task.job, outcomes, member.number, member.started, time.monotonic(), 0.0))
         return None
 
-    def _stillbirth(self, reason: str) -> None:
-        """A worker that could not be made. Others may be fine; if none is, there is no point in going on."""
+    def _stillbirth(self, reason: str, patience: int) -> None:
+        """A worker that could not be made. Others may be fine; if none is, there is no point in going on. Several at once count once."""
+        if time.monotonic() < self._patience:
+            return
         self._stillborn += 1
-        self._patience = time.monotonic() + min(60.0, 2.0**self._stillborn)
-        if self._stillborn >= STILLBORN and not any(m.ready for m in self._members):
+        self._patience = time.monotonic() + min(60.0, 2.0 ** (self._stillborn - 1))
+        if self._stillborn >= patience and not any(m.ready and m.able for m in self._members):
             raise BaldwinError(f"a worker could not be made: {reason}")
         log.warning("a worker could not be made: %s", reason)
 
     def _node_is_gone(self, member: Member) -> bool:
         return any(n["NodeID"] == member.node and not n["Alive"] for n in self._ray.nodes())
-
-    @property
-    def _home(self) -> str:
-        return str(self._ray.get_runtime_context().get_node_id())
 
     def _dismiss(self, member: Member) -> None:
         with contextlib.suppress(Exception):
@@ -415,17 +457,19 @@ class RayExecutor:
 
 
 def connect(config: ExecutorConfig) -> bool:
-    """Join the cluster at `executor.address`, or start a local Ray; True if it was started here.
+    """Join the cluster at `executor.address`, or start a local Ray; True if there was none in this process before.
 
     Raises:
         MissingExtra: Ray is not installed.
-        UserError: there is no cluster at that address.
+        UserError: there is no cluster at that address, or Ray refuses what it was given.
     """
     if importlib.util.find_spec("ray") is None:
         raise missing_extra("ray", "executor 'ray'")
+    if "://" in config.address:
+        raise UserError(f"executor.address={config.address}: expected local, auto or host:port. Run Baldwin on a machine of the cluster.")
     local = config.address == "local"
-    if "ray" not in sys.modules:  # it reads these when it is imported
-        for name, value in (SETTINGS | LOCAL_SETTINGS if local else SETTINGS).items():
+    for name, value in (SETTINGS | LOCAL_SETTINGS if local else SETTINGS).items():
+        if "ray" not in sys.modules:  # it reads these when it is imported
             os.environ.setdefault(name, value)
     import ray
 
@@ -434,17 +478,22 @@ def connect(config: ExecutorConfig) -> bool:
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
     if config.runtime_env:
         options["runtime_env"] = config.runtime_env
-    if local:
-        count = config.workers if isinstance(config.workers, int) else 0
-        ray.init(address="local", num_cpus=max(count, cores()), include_dashboard=False, **options)
-        return True
     try:
-        ray.init(address=config.address, **options)
-    except Exception as error:
+        if local:
+            with contextlib.suppress(AttributeError):  # the loopback interface also where Ray was imported before
+                ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
+            count = config.workers if isinstance(config.workers, int) else 0
+            ray.init(address="local", num_cpus=max(count, cores()), include_dashboard=False, **options)
+        else:
+            ray.init(address=config.address, **options)
+    except ConnectionError as error:
         raise UserError(
-            f"cannot join a Ray cluster at executor.address={config.address}: {_first_line(error)} "
-            "Make one with: ray start --head; or leave the address out to start Ray on this machine."
+            f"cannot join a Ray cluster at {config.address}: {_reason(error)} "
+            "Make one with: ray start --head; executor.address=local starts Ray on this machine for a run."
         ) from error
+    except Exception as error:
+        ray.shutdown()
+        raise UserError(f"Ray does not start with executor.address={config.address}: {_reason(error)}") from error
     return True
 
 
@@ -471,14 +520,20 @@ def cluster_state(address: str) -> dict[str, Any]:
 
 
 def payload(content: Any) -> int:
-    """Bytes that an object takes on the wire; arrays are counted without being copied."""
+    """Bytes that an object takes on the wire, as Ray packs it; arrays are counted without being copied."""
+    from ray import cloudpickle
+
     buffers: list[int] = []
-    head = pickle.dumps(content, protocol=5, buffer_callback=lambda b: buffers.append(b.raw().nbytes))
+    head = cloudpickle.dumps(content, protocol=5, buffer_callback=lambda b: buffers.append(b.raw().nbytes))
     return len(head) + sum(buffers)
 
 
-def _first_line(error: BaseException) -> str:
-    """Ray's messages are long; the last line of a traceback says what happened."""
+def _reason(error: BaseException) -> str:
+    """The line of one of Ray's long messages that says what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = getattr(error, "cause", None)
-    return f"{type(cause).__name__}: {cause}" if cause is not None else (lines[0] if lines else type(error).__name__)
+    if cause is not None:
+        return f"{type(cause).__name__}: {cause}"
+    if not lines:
+        return type(error).__name__
+    return lines[-1 if getattr(error, "actor_init_failed", False) else 0]

@@ -30,6 +30,7 @@ class ActionMap:
                 for b, s in ((space.low, -1), (space.high, 1))
             )
             self._middle, self._half = torch.from_numpy((high + low) / 2), torch.from_numpy((high - low) / 2)
+            self._unit = bool((high == 1).all() and (low == -1).all())
         elif isinstance(space, spaces.Discrete):
             self.size = int(space.n)
         elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
@@ -62,4 +63,4 @@ class ActionMap:
             return out if noise is None else out + noise * self._half
         if noise is not None:
             out = (out + noise).clamp(-1, 1)
-        return self._middle + self._half * out
+        return out if self._unit else self._middle + self._half * out

@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from baldwin.envs import EnvConfig, World, make_lanes
+from baldwin.errors import EnvironmentFailure
 from baldwin.ops.threads import one_thread
 from baldwin.policies.config import Policy
 from baldwin.types import Echo
 
-PACKAGES = ("baldwin-rl", "torch", "numpy", "gymnasium", "envpool", "mujoco")
+PACKAGES = ("baldwin-rl", "torch", "numpy", "gymnasium", "envpool", "mujoco", "ale-py", "Box2D")
 """Whose versions decide what an episode returns."""
 
 
@@ -48,3 +50,20 @@ def identity(policy: Policy, obs_size: int) -> Echo:
         out = policy.bind(rows)(seen).numpy()
     x = np.linspace(-3, 3, 97)
     return versions() | {"arithmetic": digest(out, np.sin(x), np.exp(x), np.tanh(x), np.array([math.sin(v) for v in x.tolist()]))}
+
+
+def first_sight(config: EnvConfig, world: World) -> str:
+    """A hash of the first observation under a fixed seed, or that it varies.
+
+    Raises:
+        EnvironmentFailure: the environment cannot be made or begun here.
+    """
+    lanes = make_lanes(config, world, 2)
+    try:
+        lanes.open(np.zeros(2, np.int64), 0)
+        seen = lanes.reset(np.arange(2, dtype=np.int32))
+        if lanes.failures:
+            raise EnvironmentFailure(next(iter(lanes.failures.values())))
+        return digest(seen[0]) if np.array_equal(seen[0], seen[1]) else "varies"
+    finally:
+        lanes.close()

@@ -13,7 +13,7 @@ from baldwin.errors import StaleShare
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_thread
 from baldwin.policies import ActionMap, Normalizer, PolicyConfig, make_policy, stack_members
-from baldwin.rollout.echo import digest, identity
+from baldwin.rollout.echo import digest, first_sight, identity
 from baldwin.rollout.play import Plan, play
 from baldwin.types import CENTER, Arrays, Echo, Outcome, Trial
 
@@ -40,7 +40,7 @@ class RolloutWorker:
         self._policy = make_policy(recipe.policy, recipe.world.obs_size, self._act.size)
         self._lanes: dict[str, Lanes] = {}
         self._version = -1
-        self._identity = identity(self._policy, recipe.world.obs_size)
+        self._identity: Echo = {}
 
     def receive(self, key: str, version: int, arrays: Arrays) -> None:
         """Keep the newest centre and observation statistics."""
@@ -71,6 +71,10 @@ class RolloutWorker:
 
     def echo(self) -> Echo:
         """Versions and arithmetic of this machine, and the shared values as they lie in memory now."""
+        if not self._identity:
+            self._identity = identity(self._policy, self._recipe.world.obs_size) | {
+                "environment": first_sight(self._recipe.env, self._recipe.world)
+            }
         held = [self._center, self._normalize.mean, self._normalize.std] if self._version >= 0 else []
         return self._identity | {"center": digest(*(t.numpy() for t in held))}
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from baldwin.config import RunConfig, read_config, write_config
 from baldwin.errors import RunDirectoryError, nearest
-from baldwin.executors.config import cores
+from baldwin.ops.threads import cores
 from baldwin.rollout.echo import PACKAGES, versions
 from baldwin.runs.checkpoint import storage
 

@@ -184,3 +184,20 @@ def test_help_is_complete() -> None:
         page = runner.invoke(app, [command, "--help"]).output
         assert len(page.splitlines()) > 5
     assert runner.invoke(app, ["--version"]).output.strip() == "0.1.0"
+
+
+def test_cluster_status(local_ray: None) -> None:
+    found = json.loads(baldwin("cluster", "status", "--json").stdout)
+    assert found["nodes"][0]["alive"]
+    assert found["cpus"] >= 4
+    shown = baldwin("cluster", "status").stdout
+    assert "127.0.0.1" in shown
+    assert "no run of Baldwin's is using it now" in shown
+
+
+def test_cluster_status_without_a_cluster_says_how_to_make_one() -> None:
+    done = baldwin("cluster", "status", "--address", "127.0.0.1:1")
+    assert done.returncode == 2
+    assert "cannot join a Ray cluster at 127.0.0.1:1" in done.stderr
+    assert "ray start --head" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -145,6 +145,34 @@ def test_a_robot_that_breaks_is_reported_and_replaced(monkeypatch: pytest.Monkey
     assert not lanes.step(actions, IDS).terminated.any()
 
 
+def test_a_lane_that_cannot_begin_leaves_the_others_exact() -> None:
+    both = [lanes_of("Hopper-v5", backend)[0] for backend in ("gymnasium", "mujoco")]
+    actions = np.full((4, 3), 0.1, np.float32)
+    for lanes in both:
+        lanes.open(SEEDS, 0)
+        lanes.reset(IDS)
+        lanes._envs[1].unwrapped.reset_model = lambda: 1 / 0
+        lanes.reset(IDS[1:2])
+        assert "ZeroDivisionError" in lanes.failures[1]
+    for _ in range(3):
+        plain, fast = (lanes.step(actions, IDS) for lanes in both)
+        assert np.array_equal(plain.obs, fast.obs, equal_nan=True)
+        assert (plain.reward == fast.reward).all()
+        plain, fast = (lanes.step(actions[2:], IDS[2:]) for lanes in both)
+        assert (plain.reward == fast.reward).all()
+
+
+def test_an_id_with_wrappers_of_its_own_is_left_to_gymnasium() -> None:
+    from gymnasium.wrappers import RescaleAction
+
+    wrapper = RescaleAction.wrapper_spec(min_action=-1.0, max_action=1.0)
+    gym.register("WrappedHopper-v0", "gymnasium.envs.mujoco.hopper_v5:HopperEnv", additional_wrappers=(wrapper,))
+    try:
+        assert choose_backend(EnvConfig(id="WrappedHopper-v0")) == "gymnasium"
+    finally:
+        del gym.registry["WrappedHopper-v0"]
+
+
 def test_the_mujoco_backend_names_the_robots_it_knows() -> None:
     with pytest.raises(EnvironmentFailure, match=r"does not serve 'Humanoid-v5'; it knows Ant-v5, .*Walker2d-v5"):
         probe(EnvConfig(id="Humanoid-v5", backend="mujoco"))

@@ -137,8 +137,8 @@ def test_a_hung_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
     assert not Path(f"/proc/{worker}").exists()
 
 
-def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+def until(ready: Callable[[], bool], patience: float = 30) -> None:
+    deadline = time.monotonic() + patience
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -144,7 +144,7 @@ def test_a_full_disk_ends_with_a_clear_message_and_an_intact_checkpoint(tmp_path
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
-    for executor in ("inline", "process"):
+    for executor in ("inline", "process", "ray"):
         out = tmp_path / executor
         options = [f"-m{o}" for o in ("env.id=Hopper-v5", *SMALL, f"executor.name={executor}", "stop.generations=100000")]
         process = subprocess.Popen(

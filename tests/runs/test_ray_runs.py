@@ -18,6 +18,7 @@ from baldwin.runs.run import Run
 from tests.executors.test_executors import until
 from tests.runs.test_exactness import lines
 from tests.runs.tools import SMALL, baldwin, shown, small, train
+from tests.toys.processes import command, descendants
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +28,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def workers_alive() -> list[int]:
     """Process ids of the actors that play."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                command = (process / "cmdline").read_text()
-            except OSError:
-                continue
-            if command.startswith("ray::Seat"):
-                found.append(int(process.name))
-    return found
+    return [pid for pid in descendants() if command(pid).startswith("ray::Seat")]
 
 
 @pytest.fixture
@@ -147,7 +139,7 @@ def test_kill_9_of_the_driver_and_resume_with_other_workers(quiet: Run, tmp_path
     process = subprocess.Popen(
         [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"], stdout=subprocess.DEVNULL
     )
-    until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 3)
+    until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 3, patience=90)
     process.kill()
     process.wait()
     done = baldwin("resume", out, "-m", "executor.workers=1")
