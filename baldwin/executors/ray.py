@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import socket
 import sys
 import time
 from collections import deque
@@ -485,8 +486,9 @@ def connect(config: ExecutorConfig) -> bool:
             count = config.workers if isinstance(config.workers, int) else 0
             ray.init(address="local", num_cpus=max(count, cores()), include_dashboard=False, **options)
         else:
+            _knock(config.address)
             ray.init(address=config.address, **options)
-    except ConnectionError as error:
+    except OSError as error:
         raise UserError(
             f"cannot join a Ray cluster at {config.address}: {_reason(error)} "
             "Make one with: ray start --head; executor.address=local starts Ray on this machine for a run."
@@ -495,6 +497,17 @@ def connect(config: ExecutorConfig) -> bool:
         ray.shutdown()
         raise UserError(f"Ray does not start with executor.address={config.address}: {_reason(error)}") from error
     return True
+
+
+def _knock(address: str) -> None:
+    """Ray itself would try for minutes before it says that nobody is there; for `auto` also where a dead cluster left its address."""
+    if address == "auto":
+        from ray._private.services import canonicalize_bootstrap_address
+
+        address = canonicalize_bootstrap_address("auto") or ""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def cluster_state(address: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,24 +113,30 @@ def test_nodes_may_leave_and_join_in_the_middle_of_a_run(quiet: Run, cluster: An
     assert [generation for generation, _ in seen] == [1, 2, 3, 4, 5]
 
 
-def test_with_the_last_node_gone_the_run_waits_for_another(quiet: Run, cluster: Any, tmp_path: Path) -> None:
+def test_with_the_last_node_gone_the_run_waits_for_another(
+    quiet: Run, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = cluster.add_node(num_cpus=1)
-    joining = f"sleep 4; exec {sys.executable} -m ray.scripts.scripts start --address={cluster.address} --num-cpus=1 --block"
-    joined: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr("ray._private.utils.set_sigterm_handler", lambda handler: None)  # only the main thread may, and it waits
+    left, over = threading.Event(), threading.Event()
+
+    def come() -> None:
+        left.wait()
+        time.sleep(4)
+        cluster.add_node(num_cpus=1)
+        over.wait()  # a node ends with the thread that started it
 
     def leave(run: Run, line: dict[str, float]) -> None:
         if "return_mean" in line and run.algorithm.version == 2:
             cluster.remove_node(first)
-            joined.append(subprocess.Popen(["bash", "-c", joining], stdout=subprocess.DEVNULL))
+            left.set()
 
+    newcomer = threading.Thread(target=come, daemon=True)
+    newcomer.start()
     options = ("executor.name=ray", "executor.workers=max", f"executor.address={cluster.address}")
-    try:
-        run = train(small("Hopper-v5", *options, "stop.wall_seconds=120"), tmp_path / "run", watchers=[leave])
-    finally:
-        for process in joined:
-            process.terminate()
-            process.wait()
-    assert joined
+    run = train(small("Hopper-v5", *options), tmp_path / "run", watchers=[leave])
+    over.set()
+    newcomer.join()
     assert run.params_sha256() == quiet.params_sha256()
 
 
