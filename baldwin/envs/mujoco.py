@@ -123,8 +123,6 @@ class MujocoLanes(gymnasium.GymnasiumLanes):
         import mujoco
 
         self._mj_step, self._mj_contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint
-        # One robot is one island: to look for others costs 7 % of a step and changes nothing.
-        self._no_islands = int(getattr(mujoco.mjtDisableBit, "mjDSBL_ISLAND", 0))
         self._task = TASKS[str(gym.registry[config.id].entry_point)]
         self._contacts = self._task is ant
         self._robot: Any = None  # any one of the environments: all have the same model, weights and ranges
@@ -180,7 +178,6 @@ class MujocoLanes(gymnasium.GymnasiumLanes):
         env = super()._env(lane)
         if self._simulators[lane] is None:
             robot: Any = env.unwrapped
-            robot.model.opt.disableflags |= self._no_islands
             self._robot, self._dt, self._nq, data = robot, robot.dt, robot.model.nq, robot.data
             body = data.body(robot._main_body).xpos if self._contacts else data.qpos
             self._simulators[lane] = Simulator(data, data.ctrl, (data.qpos, data.qvel), body, data.cfrc_ext.reshape(-1))
