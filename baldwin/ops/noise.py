@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from baldwin.ops.threads import cores, one_thread
+from baldwin.ops.threads import one_thread
 
 Shape = tuple[int, ...]
 
@@ -98,16 +96,15 @@ def weighted_halves(noise: Noise, generation: int, weights: NDArray[np.float64],
     the result has no trace of who computed what; memory is O(D + block * D). Pairs of weight zero are skipped.
     """
     halves = np.zeros((2, noise.dim))
-    with ThreadPoolExecutor(min(block, cores())) as pool:  # NumPy draws without holding the interpreter, and the workers are idle now
-        for parity in (0, 1):
-            pairs = [int(p) for p in np.flatnonzero(weights) if p % 2 == parity]
-            for start in range(0, len(pairs), block):
-                chosen = pairs[start : start + block]
-                if noise.rank:
-                    _add_low_rank(noise, generation, chosen, weights[chosen], halves[parity])
-                    continue
-                for p, normals in zip(chosen, pool.map(partial(noise.draw, generation), chosen), strict=True):
-                    halves[parity] += np.multiply(normals, weights[p], dtype=np.float64)
+    for parity in (0, 1):
+        pairs = [int(p) for p in np.flatnonzero(weights) if p % 2 == parity]
+        for start in range(0, len(pairs), block):
+            chosen = pairs[start : start + block]
+            if noise.rank:
+                _add_low_rank(noise, generation, chosen, weights[chosen], halves[parity])
+            else:
+                for p in chosen:
+                    halves[parity] += np.multiply(noise.draw(generation, p), weights[p], dtype=np.float64)
     return halves
 
 
