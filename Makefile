@@ -23,7 +23,7 @@ test: $(READY)
 	$(BIN)/python -m pytest
 
 slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --timeout=0
 
 check: $(READY)
 	$(BIN)/ruff check .
