@@ -144,8 +144,8 @@ class Member:
 
     @property
     def able(self) -> bool:
-        """Whether it can be given work, now or soon."""
-        return not self.refused
+        """Whether it can be given work."""
+        return self.ready and not self.refused
 
     def row(self) -> dict[str, Any]:
         """For the board."""
@@ -227,13 +227,13 @@ class RayExecutor:
     @property
     def workers(self) -> int:
         """Those that can work now."""
-        return max(1, sum(m.ready and m.able for m in self._members))
+        return max(1, sum(m.able for m in self._members))
 
     @property
     def slots(self) -> int:
         """Workers, also those about to start, that have nothing to do; with none left it still takes one job, and waits."""
-        able = [m for m in self._members if m.able]
-        return max(1, len(able)) - len(self._queue) - sum(m.task is not None for m in able)
+        places = [m for m in self._members if not m.refused]
+        return max(1, len(places)) - len(self._queue) - sum(m.task is not None for m in places)
 
     def share(self, key: str, version: int, arrays: Arrays) -> None:
         """One copy in the object store; jobs that are submitted from now on name it."""
@@ -313,7 +313,7 @@ class RayExecutor:
     def _vacancies(self) -> int:
         """Places without a worker; negative if there are fewer places than workers. A refused one keeps its CPU: nobody should follow it there."""
         if isinstance(self._config.workers, int):
-            return self._config.workers - sum(m.able for m in self._members)
+            return self._config.workers - sum(not m.refused for m in self._members)
         return int(self._ray.cluster_resources().get("CPU", 0)) - len(self._members)
 
     def _ask_who_lives(self, silence: float) -> None:
@@ -325,7 +325,7 @@ class RayExecutor:
 
     def _say_if_alone(self) -> None:
         now = time.monotonic()
-        if any(m.ready and m.able for m in self._members):
+        if any(m.able for m in self._members):
             if self._lonely:
                 log.warning("a worker is there again; going on")
             self._company, self._lonely = now, False
@@ -338,7 +338,7 @@ class RayExecutor:
         for member in self._members:
             if not self._queue:
                 return
-            if member.ready and member.able and member.future is None:
+            if member.able and member.future is None:
                 task = member.task = self._queue.popleft()
                 member.future = member.actor.run.remote(task.job, task.shares, member.afresh)
                 member.started = time.monotonic()
@@ -440,7 +440,7 @@ class RayExecutor:
             return
         self._stillborn += 1
         self._patience = time.monotonic() + min(60.0, 2.0 ** (self._stillborn - 1))
-        if self._stillborn >= patience and not any(m.ready and m.able for m in self._members):
+        if self._stillborn >= patience and not any(m.able for m in self._members):
             raise BaldwinError(f"a worker could not be made: {reason}")
         log.warning("a worker could not be made: %s", reason)
 

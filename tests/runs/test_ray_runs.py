@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -114,22 +113,20 @@ def test_nodes_may_leave_and_join_in_the_middle_of_a_run(quiet: Run, cluster: An
 
 
 def test_with_the_last_node_gone_the_run_waits_for_another(
-    quiet: Run, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quiet: Run, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = cluster.add_node(num_cpus=1)
     monkeypatch.setattr("ray._private.utils.set_sigterm_handler", lambda handler: None)  # only the main thread may, and it waits
-    left, over = threading.Event(), threading.Event()
+    over = threading.Event()
 
     def come() -> None:
-        left.wait()
-        time.sleep(4)
+        until(lambda: "there is no worker; waiting" in caplog.text, patience=120)
         cluster.add_node(num_cpus=1)
         over.wait()  # a node ends with the thread that started it
 
     def leave(run: Run, line: dict[str, float]) -> None:
         if "return_mean" in line and run.algorithm.version == 2:
             cluster.remove_node(first)
-            left.set()
 
     newcomer = threading.Thread(target=come, daemon=True)
     newcomer.start()
