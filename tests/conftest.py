@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from baldwin.executors import ExecutorConfig
-from baldwin.executors.ray import LOCAL_SETTINGS, SETTINGS, connect
+from baldwin.executors.cluster import LOCAL_SETTINGS, SETTINGS, connect
 
 os.environ.update(SETTINGS | LOCAL_SETTINGS | {"RAY_AUTH_TOKEN": secrets.token_hex(32)})  # before anyone imports Ray
 

@@ -8,39 +8,24 @@ join at any moment, and whatever it was doing when it left can be done again els
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
-import socket
-import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from baldwin.errors import BaldwinError, UserError, missing_extra
+from baldwin.errors import BaldwinError
+from baldwin.executors.cluster import BOARD, Board, connect, reason
 from baldwin.executors.config import ExecutorConfig, WorkerFactory, run_job
-from baldwin.ops.threads import cores
 from baldwin.types import Arrays, Echo, Job, Metrics, Outcome, Result, Worker, failed
 
-NAMESPACE = "baldwin"
-BOARD = "board-"
 TICK, SILENCE = 0.5, 5.0
 """Seconds between two looks at deadlines and at who has joined; and after which an idle worker is asked whether it lives."""
 ALONE = 10.0
 """Seconds without a worker, at the start, before that is said."""
 STILLBORN, KILLED_YOUNG = 3, 12
 """Workers that could not be made, or that died before they were, one after the other with none alive, before the run gives up."""
-
-SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # there is no accelerator to hide from a worker
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "worker died or was killed",  # a paragraph each; we have a line for it
-}
-LOCAL_SETTINGS = {
-    "RAY_AUTH_MODE": "token",  # from Ray 2.52 on; older ones do not look at it
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: listen on the loopback interface only
-}
 
 log = logging.getLogger("baldwin.cluster")
 
@@ -85,21 +70,6 @@ class Seat:
             self._held[share.key] = share.number
         outcomes, cpu = run_job(job, self._worker)
         return Reply(outcomes, cpu, self._worker.echo(), tuple(s.number for s in fetched))
-
-
-class Board:
-    """A small actor that others may ask how this run's workers are doing; it ends with the run."""
-
-    def __init__(self) -> None:
-        self._text: dict[str, Any] = {}
-
-    def write(self, text: dict[str, Any]) -> None:
-        """Replace what stands there."""
-        self._text = text
-
-    def read(self) -> dict[str, Any]:
-        """What stands there."""
-        return self._text
 
 
 class Share(NamedTuple):
@@ -353,10 +323,10 @@ class RayExecutor:
             self._dismiss(member)  # it may only be out of reach
             broken = getattr(error, "actor_init_failed", False)
             blame = not isinstance(error, errors.ActorUnavailableError)
-            return self._lost(member, f"worker died ({_reason(error)})", STILLBORN if broken else KILLED_YOUNG, blame)
+            return self._lost(member, f"worker died ({reason(error)})", STILLBORN if broken else KILLED_YOUNG, blame)
         except errors.RayError as error:  # its own code failed outside of the job, or the job could not be unpacked there
             self._dismiss(member)
-            return self._lost(member, _reason(error))
+            return self._lost(member, reason(error))
         member.future, member.heard = None, time.monotonic()
         if said is None:
             return None
@@ -457,81 +427,6 @@ class RayExecutor:
         return min(TICK, max(0.0, min(starts, default=time.monotonic()) + self._config.timeout - time.monotonic()) + 0.01)
 
 
-def connect(config: ExecutorConfig) -> bool:
-    """Join the cluster at `executor.address`, or start a local Ray; True if there was none in this process before.
-
-    Raises:
-        MissingExtra: Ray is not installed.
-        UserError: there is no cluster at that address, or Ray refuses what it was given.
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise missing_extra("ray", "executor 'ray'")
-    if "://" in config.address:
-        raise UserError(f"executor.address={config.address}: expected local, auto or host:port. Run Baldwin on a machine of the cluster.")
-    local = config.address == "local"
-    for name, value in (SETTINGS | LOCAL_SETTINGS if local else SETTINGS).items():
-        if "ray" not in sys.modules:  # it reads these when it is imported
-            os.environ.setdefault(name, value)
-    import ray
-
-    if ray.is_initialized():
-        return False
-    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
-    if config.runtime_env:
-        options["runtime_env"] = config.runtime_env
-    try:
-        if local:
-            with contextlib.suppress(AttributeError):  # the loopback interface also where Ray was imported before
-                ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
-            count = config.workers if isinstance(config.workers, int) else 0
-            ray.init(address="local", num_cpus=max(count, cores()), include_dashboard=False, **options)
-        else:
-            _knock(config.address)
-            ray.init(address=config.address, **options)
-    except OSError as error:
-        raise UserError(
-            f"cannot join a Ray cluster at {config.address}: {_reason(error)} "
-            "Make one with: ray start --head; executor.address=local starts Ray on this machine for a run."
-        ) from error
-    except Exception as error:
-        ray.shutdown()
-        raise UserError(f"Ray does not start with executor.address={config.address}: {_reason(error)}") from error
-    return True
-
-
-def _knock(address: str) -> None:
-    """Ray itself would try for minutes before it says that nobody is there; for `auto` also where a dead cluster left its address."""
-    if address == "auto":
-        from ray._private.services import canonicalize_bootstrap_address
-
-        address = canonicalize_bootstrap_address("auto") or ""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def cluster_state(address: str) -> dict[str, Any]:
-    """The nodes of a cluster, and what stands on the boards of the runs that use it."""
-    started = connect(ExecutorConfig(name="ray", address=address))
-    import ray
-
-    try:
-        nodes = [
-            {"node": n["NodeManagerAddress"], "alive": n["Alive"], "cpus": n["Resources"].get("CPU", 0.0), "id": n["NodeID"]}
-            for n in ray.nodes()
-        ]
-        boards = [b["name"] for b in ray.util.list_named_actors(all_namespaces=True) if b["name"].startswith(BOARD)]
-        runs = []
-        for name in sorted(boards):
-            with contextlib.suppress(Exception):  # a run that ended this moment
-                runs.append(ray.get(ray.get_actor(name, namespace=NAMESPACE).read.remote(), timeout=10))
-        free = ray.available_resources().get("CPU", 0.0)
-        return {"nodes": nodes, "cpus": ray.cluster_resources().get("CPU", 0.0), "cpus_free": free, "runs": runs}
-    finally:
-        if started:
-            ray.shutdown()
-
-
 def payload(content: Any) -> int:
     """Bytes that an object takes on the wire, as Ray packs it; arrays are counted without being copied."""
     from ray import cloudpickle
@@ -539,14 +434,3 @@ def payload(content: Any) -> int:
     buffers: list[int] = []
     head = cloudpickle.dumps(content, protocol=5, buffer_callback=lambda b: buffers.append(b.raw().nbytes))
     return len(head) + sum(buffers)
-
-
-def _reason(error: BaseException) -> str:
-    """The line of one of Ray's long messages that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = getattr(error, "cause", None)
-    if cause is not None:
-        return f"{type(cause).__name__}: {cause}"
-    if not lines:
-        return type(error).__name__
-    return lines[-1 if getattr(error, "actor_init_failed", False) else 0]

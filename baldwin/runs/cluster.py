@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from baldwin.executors.ray import cluster_state
+from baldwin.executors.cluster import cluster_state
 
 
 def cluster_status(address: str) -> dict[str, Any]:

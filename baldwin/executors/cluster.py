@@ -1,0 +1,129 @@
+"""A Ray cluster, whoever works on it: to join or start one, and to look at it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import socket
+import sys
+from typing import Any
+
+from baldwin.errors import UserError, missing_extra
+from baldwin.executors.config import ExecutorConfig
+from baldwin.ops.threads import cores
+
+NAMESPACE = "baldwin"
+BOARD = "board-"
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # there is no accelerator to hide from a worker
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "worker died or was killed",  # a paragraph each; we have a line for it
+}
+LOCAL_SETTINGS = {
+    "RAY_AUTH_MODE": "token",  # from Ray 2.52 on; older ones do not look at it
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: listen on the loopback interface only
+}
+
+
+class Board:
+    """A small actor that others may ask how this run's workers are doing; it ends with the run."""
+
+    def __init__(self) -> None:
+        self._text: dict[str, Any] = {}
+
+    def write(self, text: dict[str, Any]) -> None:
+        """Replace what stands there."""
+        self._text = text
+
+    def read(self) -> dict[str, Any]:
+        """What stands there."""
+        return self._text
+
+
+def connect(config: ExecutorConfig) -> bool:
+    """Join the cluster at `executor.address`, or start a local Ray; True if there was none in this process before.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        UserError: there is no cluster at that address, or Ray refuses what it was given.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise missing_extra("ray", "executor 'ray'")
+    if "://" in config.address:
+        raise UserError(f"executor.address={config.address}: expected local, auto or host:port. Run Baldwin on a machine of the cluster.")
+    local = config.address == "local"
+    for name, value in (SETTINGS | LOCAL_SETTINGS if local else SETTINGS).items():
+        if "ray" not in sys.modules:  # it reads these when it is imported
+            os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+    if config.runtime_env:
+        options["runtime_env"] = config.runtime_env
+    try:
+        if local:
+            with contextlib.suppress(AttributeError):  # the loopback interface also where Ray was imported before
+                ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
+            count = config.workers if isinstance(config.workers, int) else 0
+            ray.init(address="local", num_cpus=max(count, cores()), include_dashboard=False, **options)
+        else:
+            _knock(config.address)
+            ray.init(address=config.address, **options)
+    except OSError as error:
+        raise UserError(
+            f"cannot join a Ray cluster at {config.address}: {reason(error)} "
+            "Make one with: ray start --head; executor.address=local starts Ray on this machine for a run."
+        ) from error
+    except Exception as error:
+        ray.shutdown()
+        raise UserError(f"Ray does not start with executor.address={config.address}: {reason(error)}") from error
+    return True
+
+
+def _knock(address: str) -> None:
+    """Ray itself would try for minutes before it says that nobody is there; for `auto` also where a dead cluster left its address."""
+    if address == "auto":
+        from ray._private.services import canonicalize_bootstrap_address
+
+        address = canonicalize_bootstrap_address("auto") or ""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def cluster_state(address: str) -> dict[str, Any]:
+    """The nodes of a cluster, and what stands on the boards of the runs that use it."""
+    started = connect(ExecutorConfig(name="ray", address=address))
+    import ray
+
+    try:
+        nodes = [
+            {"node": n["NodeManagerAddress"], "alive": n["Alive"], "cpus": n["Resources"].get("CPU", 0.0), "id": n["NodeID"]}
+            for n in ray.nodes()
+        ]
+        boards = [b["name"] for b in ray.util.list_named_actors(all_namespaces=True) if b["name"].startswith(BOARD)]
+        runs = []
+        for name in sorted(boards):
+            with contextlib.suppress(Exception):  # a run that ended this moment
+                runs.append(ray.get(ray.get_actor(name, namespace=NAMESPACE).read.remote(), timeout=10))
+        free = ray.available_resources().get("CPU", 0.0)
+        return {"nodes": nodes, "cpus": ray.cluster_resources().get("CPU", 0.0), "cpus_free": free, "runs": runs}
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def reason(error: BaseException) -> str:
+    """The line of one of Ray's long messages that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = getattr(error, "cause", None)
+    if cause is not None:
+        return f"{type(cause).__name__}: {cause}"
+    if not lines:
+        return type(error).__name__
+    return lines[-1 if getattr(error, "actor_init_failed", False) else 0]
