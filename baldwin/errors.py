@@ -39,6 +39,14 @@ class StorageError(BaldwinError):
     """The disk refused: full, read-only, gone. What was saved before is intact."""
 
 
+class ReplayError(BaldwinError):
+    """A replay that cannot give what it is asked for: nothing written yet, or rows that are gone."""
+
+
+class Diverged(BaldwinError):
+    """A loss that is not a number. The last checkpoint is from before it."""
+
+
 class TicketError(BaldwinError):
     """A ticket that was never given out, or came back twice."""
 

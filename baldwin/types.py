@@ -58,6 +58,18 @@ class Outcome:
         return not np.isfinite(self.fitness)
 
 
+class Batch(NamedTuple):
+    """Transitions, or windows of several steps. Both flags are those of the last step; only `terminated` stops the bootstrap."""
+
+    obs: NDArray[np.float32]  # [..., obs]
+    action: NDArray[Any]  # [..., A] in [-1, 1], or [...] an index
+    reward: NDArray[np.float32]  # [...], discounted sum over the window
+    next_obs: NDArray[np.float32]  # [..., obs], after the window
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    steps: NDArray[np.int64]  # real length of the window
+
+
 class Worker(Protocol):
     """Where a job runs: it owns an environment and a policy, and holds what was shared."""
 
@@ -66,6 +78,9 @@ class Worker(Protocol):
 
     def evaluate(self, trials: Sequence[Trial], plan: Any) -> list[Outcome]:
         """Play the trials' episodes as planned."""
+
+    def collect(self, plan: Any) -> Outcome:
+        """Go on with training episodes as planned; the transitions are in the outcome's arrays."""
 
     def echo(self) -> Echo:
         """What its results depend on now: two workers with equal echoes give equal results."""

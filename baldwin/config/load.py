@@ -78,9 +78,11 @@ def validate(tree: Mapping[str, Any]) -> RunConfig:
     """
     algorithm = tree.get("algorithm") or {}
     if isinstance(algorithm, Mapping):
-        pick(ALGORITHM_CONFIGS, str(algorithm.get("name", "es")), "algorithm")
+        name = str(algorithm.get("name", "es"))
+        defaults = getattr(pick(ALGORITHM_CONFIGS, name, "algorithm"), "policy_defaults", {})
+        tree = merge({"policy": defaults, "algorithm": {"name": name}}, tree)
     try:
-        return RunConfig.model_validate(dict(tree))
+        return RunConfig.model_validate(tree)
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(e) for e in error.errors())) from error
 

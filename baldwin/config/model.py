@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from baldwin.envs import EnvConfig
 from baldwin.executors import ExecutorConfig
+from baldwin.learners import OffPolicyConfig, SACConfig, TD3Config
 from baldwin.policies import PolicyConfig
 from baldwin.strategies import ESConfig
 
-ALGORITHM_CONFIGS = {"es": ESConfig}
+ALGORITHM_CONFIGS: dict[str, type[BaseModel]] = {"es": ESConfig, "td3": TD3Config, "sac": SACConfig}
 
 
 class RunSection(BaseModel):
@@ -47,13 +48,31 @@ class RunConfig(BaseModel):
 
     env: EnvConfig
     policy: PolicyConfig = PolicyConfig()
-    algorithm: ESConfig = ESConfig()
+    algorithm: ESConfig | TD3Config | SACConfig = Field(ESConfig(), discriminator="name")
     executor: ExecutorConfig = ExecutorConfig()
     run: RunSection = RunSection()
     stop: StopSection = StopSection()
 
     @model_validator(mode="after")
     def _low_rank_must_know_the_layers(self) -> Self:
-        if self.algorithm.rank and self.policy.kind != "mlp":
+        if isinstance(self.algorithm, ESConfig) and self.algorithm.rank and self.policy.kind != "mlp":
             raise ValueError("algorithm.rank > 0 needs policy.kind=mlp: low-rank perturbations must know the layers. Set algorithm.rank=0")
+        return self
+
+    @model_validator(mode="after")
+    def _learners_need_a_smooth_policy(self) -> Self:
+        if not isinstance(self.algorithm, OffPolicyConfig):
+            return self
+        head = "gaussian" if isinstance(self.algorithm, SACConfig) else "deterministic"
+        if (self.policy.squash, self.policy.head) != ("tanh", head):
+            raise ValueError(
+                f"algorithm.name={self.algorithm.name} needs policy.squash=tanh and policy.head={head}; "
+                f"got {self.policy.squash} and {self.policy.head}. Leave both out"
+            )
+        between = self.run.keep * self.run.checkpoint_every * self.algorithm.round
+        if between > self.algorithm.surplus:
+            raise ValueError(
+                f"run.keep x run.checkpoint_every x algorithm.round is {between} steps, more than the {self.algorithm.surplus} that the "
+                "replay keeps for going back to a checkpoint: lower run.checkpoint_every"
+            )
         return self

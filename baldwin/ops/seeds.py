@@ -18,6 +18,11 @@ class Stream(IntEnum):
     ACTION_NOISE = 4
     BOOTSTRAP = 5
     VIRTUAL = 6
+    COLLECT = 7
+    EXPLORE = 8
+    REPLAY = 9
+    LEARN = 10
+    CRITIC = 11
 
 
 def sequence(seed: int, *path: int) -> np.random.SeedSequence:

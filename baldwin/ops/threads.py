@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -15,11 +15,16 @@ def cores() -> int:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread inside, and give the caller's number back after."""
+def threads(count: int) -> Iterator[None]:
+    """Run torch on so many threads inside, and give the caller's number back after."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """Run torch on one thread inside."""
+    return threads(1)

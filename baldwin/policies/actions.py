@@ -15,16 +15,22 @@ from baldwin.errors import ConfigError
 
 
 class ActionMap:
-    """Argmax for discrete actions, scaled to the Box for continuous ones; `size` outputs are needed."""
+    """Argmax for discrete actions, scaled to the Box for continuous ones; the network needs `outputs` of them.
 
-    def __init__(self, space: gym.Space[Any], squash: str) -> None:
+    A network with a Gaussian head has as many outputs again, the logs of the standard deviations: greedy is the mean.
+    """
+
+    def __init__(self, space: gym.Space[Any], squash: str, head: str = "deterministic") -> None:
         self._space, self._squash = space, squash
-        self.size: int
+        self._gaussian = head == "gaussian" and isinstance(space, spaces.Box)
+        self.size: int  # numbers of an action, or of what it is chosen by
+        self.bounded = True
         self.continuous = isinstance(space, spaces.Box)
         if isinstance(space, spaces.Box):
             self.size = int(np.prod(space.shape))
             bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
             self._squash = squash if bounded else "none"
+            self.bounded = bounded
             low, high = (
                 np.asarray(b, np.float32).ravel() if bounded else np.full(self.size, s, np.float32)
                 for b, s in ((space.low, -1), (space.high, 1))
@@ -42,17 +48,32 @@ class ActionMap:
                 f"no policy for the action space {space}: expected Box, Discrete, MultiDiscrete or MultiBinary. Wrap the environment."
             )
 
+    @property
+    def outputs(self) -> int:
+        """What the network must give."""
+        return self.size * (2 if self._gaussian else 1)
+
     def __call__(self, out: Tensor, noise: Tensor | None = None) -> NDArray[Any]:
         """Actions [k, ...] for outputs [k, size]; noise [k, size] is in units of half the Box and stays inside it."""
         space = self._space
         if isinstance(space, spaces.Box):
-            return self._boxed(out, noise).numpy().astype(space.dtype, copy=False).reshape(-1, *space.shape)
+            out = out[:, : self.size] if self._gaussian else out
+            return self._as_box(self._boxed(out, noise))
         if isinstance(space, spaces.Discrete):
             return out.argmax(1).numpy() + int(space.start)
         if isinstance(space, spaces.MultiDiscrete):
             choices = [part.argmax(1) for part in torch.split(out, [int(n) for n in space.nvec], 1)]
             return torch.stack(choices, 1).numpy() + space.start
         return (out > 0).numpy().astype(np.int8).reshape(-1, *space.shape)  # type: ignore[misc]
+
+    def from_unit(self, unit: NDArray[Any]) -> NDArray[Any]:
+        """What the environment takes for actions as learners know them: within [-1, 1], or the index of a choice."""
+        if isinstance(self._space, spaces.Discrete):
+            return unit + int(self._space.start)
+        return self._as_box(self._middle + self._half * torch.from_numpy(unit))
+
+    def _as_box(self, actions: Tensor) -> NDArray[Any]:
+        return actions.numpy().astype(self._space.dtype, copy=False).reshape(-1, *(self._space.shape or ()))
 
     def _boxed(self, out: Tensor, noise: Tensor | None) -> Tensor:
         if self._squash == "tanh":

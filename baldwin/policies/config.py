@@ -24,13 +24,16 @@ class PolicyConfig(BaseModel):
 
     kind: Literal["mlp", "module"] = Field("mlp", description="mlp, or module for your own nn.Module")
     hidden: list[PositiveInt] = Field([64, 64], description="Units of each hidden layer; [] is a linear policy")
-    activation: Literal["tanh", "relu", "selu"] = "tanh"
+    activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "tanh"
     init: Literal["normc", "xavier", "torch"] = Field(
         "normc", description="normc: unit-norm weights, zero bias; xavier: uniform, zero bias; torch: nn.Linear's own"
     )
     output_scale: float = Field(0.01, gt=0, description="normc: the norm of each output unit's weights")
     squash: Literal["tanh", "clip", "none"] = Field(
         "tanh", description="How outputs become continuous actions within the Box; none passes them on as they are"
+    )
+    head: Literal["deterministic", "gaussian"] = Field(
+        "deterministic", description="gaussian: continuous actions get a learned spread, for sac; greedy is still the mean"
     )
     normalize_obs: bool = Field(True, description="Scale observations by running statistics, frozen within a generation")
     obs_clip: float = Field(5.0, gt=0, description="Normalised observations are cut at +- this")
@@ -62,6 +65,9 @@ class Policy(Protocol):
 
     def bind(self, rows: Tensor) -> Forward:
         """The forward pass of N networks whose parameters are the rows [N, D]; it sees later changes of the rows."""
+
+    def bind_batches(self, rows: Tensor) -> Forward:
+        """The same for a batch each, [N, B, obs] -> [N, B, out], differentiable in rows and inputs."""
 
     def bind_low_rank(self, center: Tensor, noise: Noise, rows: Tensor) -> Forward:
         """The forward pass of N networks around one centre [D]; rows [N, size] are scaled low-rank normals."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -25,8 +25,13 @@ class Normalizer:
         self.mean = torch.from_numpy(moments.mean.astype(np.float32))
         self.std = torch.from_numpy(moments.std(config.obs_std_floor).astype(np.float32))
 
+    def to(self, device: torch.device) -> Self:
+        """Compute there."""
+        self.mean, self.std = self.mean.to(device), self.std.to(device)
+        return self
+
     def __call__(self, obs: Tensor) -> Tensor:
-        """Normalised observations [k, obs]."""
+        """Normalised observations [..., obs]."""
         return ((obs - self.mean) / self.std).clamp_(-self._clip, self._clip) if self._active else obs
 
 
@@ -38,8 +43,8 @@ class GreedyPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self._space, self._normalize = obs_space, Normalizer(config, moments)
-        self.action_map = ActionMap(action_space, config.squash)
-        self._policy = make_policy(config, len(moments.mean), self.action_map.size)
+        self.action_map = ActionMap(action_space, config.squash, config.head)
+        self._policy = make_policy(config, len(moments.mean), self.action_map.outputs)
         self.params = nn.Parameter(torch.from_numpy(np.array(params, np.float32)), requires_grad=False)
 
     def forward(self, obs: Tensor) -> Tensor:

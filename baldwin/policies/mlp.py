@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import leaky_relu_
 
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise, Shape
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh_, "relu": torch.relu_, "selu": torch.selu_}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh_,
+    "relu": torch.relu_,
+    "selu": torch.selu_,
+    "leaky-relu": leaky_relu_,
+}
 
 
 def split(rows: Tensor, shapes: tuple[Shape, ...]) -> list[Tensor]:
     """Parameter tensors [N, *shape] as views of flat rows [N, D]."""
-    ends = list(accumulate(math.prod(s) for s in shapes))
-    return [rows[:, end - math.prod(s) : end].view(len(rows), *s) for end, s in zip(ends, shapes, strict=True)]
+    parts = torch.split(rows, [math.prod(s) for s in shapes], 1)  # one node in the graph, however many layers
+    return [part.view(len(rows), *s) for part, s in zip(parts, shapes, strict=True)]
 
 
 class MLP:
@@ -32,8 +38,8 @@ class MLP:
         self._activate = ACTIVATIONS[activation]
         self._init, self._output_scale = init, output_scale
 
-    def init(self, seed: int) -> NDArray[np.float32]:
-        rng = seeds.generator(seed, seeds.Stream.INIT)
+    def init(self, seed: int, stream: seeds.Stream = seeds.Stream.INIT) -> NDArray[np.float32]:
+        rng = seeds.generator(seed, stream)
         layers = list(pairwise(self.sizes))
         parts: list[NDArray[np.float64]] = []
         for number, (fan_in, fan_out) in enumerate(layers):
@@ -49,15 +55,18 @@ class MLP:
         return np.concatenate(parts).astype(np.float32)
 
     def bind(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        forward = self.bind_batches(rows)
+        return lambda x: forward(x.unsqueeze(1)).squeeze(1)
+
+    def bind_batches(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         tensors = split(rows, self.shapes)
         layers = [(w.transpose(1, 2), b.unsqueeze(1)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
 
-        def forward(x: Tensor) -> Tensor:
-            h = x.unsqueeze(1)  # [N, 1, in]
+        def forward(h: Tensor) -> Tensor:
             for weight, bias in layers[:-1]:
                 h = self._activate(torch.baddbmm(bias, h, weight))
             weight, bias = layers[-1]
-            return torch.baddbmm(bias, h, weight).squeeze(1)
+            return torch.baddbmm(bias, h, weight)
 
         return forward
 

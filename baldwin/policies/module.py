@@ -70,11 +70,15 @@ class ModulePolicy:
         return np.asarray(torch.cat(parts).numpy(), np.float32)
 
     def bind(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        forward = self.bind_batches(rows)
+        return lambda x: forward(x.unsqueeze(1)).squeeze(1)
+
+    def bind_batches(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         params = dict(zip(self._names, split(rows, self.shapes), strict=True))
 
         def one(own: dict[str, Tensor], x: Tensor) -> Tensor:
-            out: Tensor = functional_call(self._module, own, (x.unsqueeze(0),))
-            return out.squeeze(0)
+            out: Tensor = functional_call(self._module, own, (x,))
+            return out
 
         many = vmap(one)
         return lambda x: many(params, x)

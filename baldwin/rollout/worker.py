@@ -13,6 +13,7 @@ from baldwin.errors import StaleShare
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_thread
 from baldwin.policies import ActionMap, Normalizer, PolicyConfig, make_policy, stack_members
+from baldwin.rollout.collect import Collect, Live, collect
 from baldwin.rollout.echo import digest, first_sight, identity
 from baldwin.rollout.play import Plan, play
 from baldwin.types import CENTER, Arrays, Echo, Outcome, Trial
@@ -36,9 +37,10 @@ class RolloutWorker:
 
     def __init__(self, recipe: WorkerRecipe) -> None:
         self._recipe = recipe
-        self._act = ActionMap(recipe.world.action_space, recipe.policy.squash)
-        self._policy = make_policy(recipe.policy, recipe.world.obs_size, self._act.size)
+        self._act = ActionMap(recipe.world.action_space, recipe.policy.squash, recipe.policy.head)
+        self._policy = make_policy(recipe.policy, recipe.world.obs_size, self._act.outputs)
         self._lanes: dict[str, Lanes] = {}
+        self._live: dict[int, Live] = {}  # lane -> the environment that collects there
         self._version = -1
         self._identity: Echo = {}
 
@@ -69,6 +71,22 @@ class RolloutWorker:
             for row, trial in enumerate(trials)
         ]
 
+    def collect(self, plan: Collect) -> Outcome:
+        """Transitions; a failure ends the episodes of its lanes."""
+        for where in plan.lanes:
+            if where.lane not in self._live:
+                self._live[where.lane] = Live(make_lanes(self._recipe.env, self._recipe.world, 1))
+        normalize = Normalizer(self._recipe.policy, Moments.unpack(plan.obs_moments))
+        forward = self._policy.bind_batches(torch.from_numpy(np.array(plan.params))[None])
+        try:
+            with one_thread():
+                arrays = collect([self._live[w.lane] for w in plan.lanes], lambda obs: forward(normalize(obs)[None])[0], self._act, plan)
+        except BaseException:
+            for where in plan.lanes:
+                self._live.pop(where.lane).lanes.close()
+            raise
+        return Outcome(plan.ticket, float(arrays["reward"].sum()), env_steps=arrays["reward"].size, arrays=arrays)
+
     def echo(self) -> Echo:
         """Versions and arithmetic of this machine, and the shared values as they lie in memory now."""
         if not self._identity:
@@ -80,7 +98,7 @@ class RolloutWorker:
 
     def close(self) -> None:
         """Free the environments."""
-        for lanes in self._lanes.values():
+        for lanes in (*self._lanes.values(), *(live.lanes for live in self._live.values())):
             lanes.close()
 
     def _lanes_for(self, plan: Plan) -> Lanes:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from gymnasium import spaces
 
 from baldwin.config import RunConfig
 from baldwin.envs import World, probe
-from baldwin.errors import EnvironmentFailure
+from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.executors.config import DeadlinePassed, deadline
+from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, OffPolicy, SACConfig, TD3Config, replay_columns
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise
 from baldwin.policies import ActionMap, make_policy
+from baldwin.replay import Replay
 from baldwin.rollout import Evaluate, Plan, WorkerRecipe
-from baldwin.strategies import OpenAIES, Search
+from baldwin.strategies import ESConfig, OpenAIES, Search
 from baldwin.types import Algorithm, Job, Perturbation, Trial
 
 EVALUATION_LANES = 8
@@ -26,7 +30,7 @@ class Parts:
     """What a run is made of, before an executor brings it to life."""
 
     world: World
-    algorithm: Search
+    algorithm: Algorithm
     recipe: WorkerRecipe
     dim: int
 
@@ -44,23 +48,59 @@ def look(config: RunConfig) -> World:
         raise EnvironmentFailure(f"{error}. Does it wait for something? Raise executor.timeout if it is only slow.") from error
 
 
-def build(config: RunConfig) -> Parts:
-    """All parts but the executor."""
+def build(config: RunConfig, folder: Path | None = None) -> Parts:
+    """All parts but the executor; what an algorithm keeps in files of its own goes to `folder`."""
     world = look(config)
-    actions = ActionMap(world.action_space, config.policy.squash)
-    policy = make_policy(config.policy, world.obs_size, actions.size)
+    actions = ActionMap(world.action_space, config.policy.squash, config.policy.head)
+    recipe = WorkerRecipe(config.env, world, config.policy)
+    if isinstance(config.algorithm, ESConfig):
+        algorithm: Algorithm = _search(config, config.algorithm, world, actions)
+    else:
+        algorithm = _off_policy(config, config.algorithm, world, actions, folder)
+    return Parts(world, algorithm, recipe, len(algorithm.policy_state()["params"]))
+
+
+def _search(config: RunConfig, chosen: ESConfig, world: World, actions: ActionMap) -> Search:
+    policy = make_policy(config.policy, world.obs_size, actions.outputs)
     seed = config.run.seed
-    center = policy.init(seed)
-    strategy = OpenAIES(center, config.algorithm, seed=seed, shapes=policy.shapes)
-    search = Search(
+    strategy = OpenAIES(policy.init(seed), chosen, seed=seed, shapes=policy.shapes)
+    return Search(
         strategy,
-        config.algorithm,
+        chosen,
         seed=seed,
         obs_size=world.obs_size,
         max_episode_steps=world.max_episode_steps,
         normalize=config.policy.normalize_obs,
     )
-    return Parts(world, search, WorkerRecipe(config.env, world, config.policy), len(center))
+
+
+def _off_policy(config: RunConfig, chosen: TD3Config | SACConfig, world: World, actions: ActionMap, folder: Path | None) -> OffPolicy:
+    box = isinstance(world.action_space, spaces.Box)
+    if not (box and actions.bounded) and not (chosen.name == "sac" and isinstance(world.action_space, spaces.Discrete)):
+        raise ConfigError(
+            f"{chosen.name} needs {'a bounded Box or Discrete actions' if chosen.name == 'sac' else 'actions in a bounded Box'}; "
+            f"got {world.action_space}. Wrap the environment, or use algorithm.name=es"
+        )
+    seed, sizes = config.run.seed, {"obs_size": world.obs_size, "actions": actions.size}
+    learner: Learner
+    if isinstance(chosen, TD3Config):
+        learner = TD3(config.policy, chosen, **sizes, seed=seed)
+    else:
+        learner = (SAC if box else DiscreteSAC)(config.policy, chosen, **sizes, seed=seed)
+    no_action = np.empty((0, actions.size), np.float32) if box else np.empty(0, np.int64)
+    replay = Replay(replay_columns(world.obs_size, no_action), chosen.capacity, seed=seed, folder=folder, surplus=chosen.surplus)
+    return OffPolicy(
+        learner,
+        replay,
+        chosen,
+        seed=seed,
+        explore="noise" if isinstance(chosen, TD3Config) else "sample",
+        noise=chosen.explore_noise if isinstance(chosen, TD3Config) else 0.0,
+        obs_size=world.obs_size,
+        max_episode_steps=world.max_episode_steps,
+        normalize=config.policy.normalize_obs,
+        no_action=no_action,
+    )
 
 
 def greedy_jobs(algorithm: Algorithm, world: World, dim: int, episodes: int, seed: int, *path: int) -> Sequence[Job]:

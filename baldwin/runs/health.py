@@ -6,6 +6,7 @@ from collections import deque
 from statistics import fmean
 
 from baldwin.config import RunConfig
+from baldwin.strategies import ESConfig, SearchConfig
 from baldwin.types import Metrics
 
 WINDOW = 20  # generations a signal must last
@@ -16,12 +17,14 @@ class Health:
     """Watches the metrics of each generation."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._capped = config.algorithm.cap.rule != "none"
+        self._capped = isinstance(config.algorithm, SearchConfig) and config.algorithm.cap.rule != "none"
         self._history: deque[Metrics] = deque(maxlen=WINDOW)
         self._said: dict[str, int] = {}
 
     def before(self, config: RunConfig) -> list[str]:
         """Advice that the config alone gives cause for."""
+        if not isinstance(config.algorithm, ESConfig):
+            return []
         blocks, workers = -(-config.algorithm.population // config.algorithm.block), config.executor.count
         if config.executor.name == "inline" or blocks >= workers:
             return []

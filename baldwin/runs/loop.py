@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None
     Before the algorithm is asked on a version whose evaluation is due, that evaluation is played to its end: what a score
     decides (stop or go on) is then decided at the same parameters whatever the number of workers.
     """
+    arrived: deque[Result] = deque()
     while True:
         for share in algorithm.publish():
             executor.share(*share)
@@ -55,11 +57,11 @@ def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None
             executor.submit(job)
         if jobs:
             yield Asked(slots)
-        results = executor.wait()
-        if not results:
+        arrived.extend(() if arrived else executor.wait())
+        if not arrived:
             raise Stalled("nothing is in flight and the algorithm asks for nothing")
-        for result in results:
-            yield Told(result, algorithm.tell(result.outcomes))
+        result = arrived.popleft()  # one at a time: what it sets free is at work again before the next one is thought about
+        yield Told(result, algorithm.tell(result.outcomes))
 
 
 def evaluate(algorithm: Algorithm, executor: Executor, jobs: Sequence[Job]) -> Iterator[Event]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from itertools import zip_longest
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -25,6 +26,13 @@ SIGNALS = {
     "tie_fraction": "ties",
     "update_ratio": "update ratio",
     "truncated_fraction": "truncated",
+    "q_mean": "Q, mean",
+    "q_bias": "Q less realised return",
+    "critic_loss": "critic loss",
+    "entropy": "entropy",
+    "alpha": "temperature",
+    "update_to_data": "updates per step",
+    "buffer_fill": "replay filled",
     "straggler_fraction": "lost to stragglers",
 }
 
@@ -155,8 +163,8 @@ class LiveProgress(Silent):
             ("env steps/s", f"{last.get('env_steps_per_second', 0.0):,.0f}"),
             ("time, left", f"{last.get('wall_seconds', 0.0):,.0f} s, {eta(config, last, begun, now - begun[1])}"),
         ]
-        right = [(name, f"{last[key]:.3g}" if key in last else "-") for key, name in SIGNALS.items()]
-        for (a, b), (c, d) in zip(left, right, strict=True):
+        right = [(name, f"{last[key]:.3g}") for key, name in SIGNALS.items() if key in last]
+        for (a, b), (c, d) in zip_longest(left, right, fillvalue=("", "")):
             table.add_row(a, b, c, d)
         parts: list[Table | ProgressBar | Text] = [table, ProgressBar(total=1.0, completed=share_done(config, last), width=60)]
         parts += [Text(f"warning: {text}", style="yellow") for text in run.warnings]

@@ -12,11 +12,12 @@ import numpy as np
 
 from baldwin.config import RunConfig, load_config, write_config
 from baldwin.envs import choose_backend
-from baldwin.errors import EnvironmentFailure, RunDirectoryError
+from baldwin.errors import Diverged, EnvironmentFailure, RunDirectoryError
 from baldwin.executors import make_executor
+from baldwin.learners import LearnerConfig
 from baldwin.ops.statistics import iqm
 from baldwin.runs.build import Parts, build, greedy_jobs
-from baldwin.runs.checkpoint import newest_checkpoint, policy_hash, write_checkpoint
+from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, policy_hash, storage, write_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.health import Health
 from baldwin.runs.interrupt import Interruptible
@@ -258,11 +259,19 @@ class Run:
 
 def start(config: RunConfig, out: Path | None = None) -> Run:
     """A new run in a new directory."""
-    config = config.model_copy(update={"env": config.env.model_copy(update={"backend": choose_backend(config.env)})})
-    parts = build(config)
-    run = Run(RunDirectory.create(config, out), config, parts)
+    config = settled(config)
+    build(config)  # what cannot work is said before there is a directory
+    directory = RunDirectory.create(config, out)
+    run = Run(directory, config, build(config, directory.replay))
     run.open()
     return run
+
+
+def settled(config: RunConfig) -> RunConfig:
+    """With nothing left to the machine: what `auto` means here and now."""
+    algorithm = config.algorithm.settled() if isinstance(config.algorithm, LearnerConfig) else config.algorithm
+    env = config.env.model_copy(update={"backend": choose_backend(config.env)})
+    return config.model_copy(update={"env": env, "algorithm": algorithm})
 
 
 def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
@@ -282,7 +291,7 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
     if config.run.seed != old.run.seed:
         raise RunDirectoryError("resume goes on with the same run: run.seed cannot change. Start a new one with baldwin train")
     directory.lock()
-    run = Run(directory, config, build(config))
+    run = Run(directory, config, build(config, directory.replay))
     checkpoint, complaints = newest_checkpoint(directory.checkpoints)
     journal_at = metrics_at = 0
     if checkpoint:
@@ -312,7 +321,7 @@ def drive(run: Run, watchers: Sequence[Watcher] = ()) -> None:
     executor: Interruptible | None = None
     try:
         executor = Interruptible(make_executor(run.config.executor, run.parts.recipe))
-        with executor.listening():
+        with executor.listening(), storage("the run"):
             _train(run, executor, watchers)
         run.checkpoint(force=True)
     except KeyboardInterrupt:
@@ -321,6 +330,10 @@ def drive(run: Run, watchers: Sequence[Watcher] = ()) -> None:
     except EnvironmentFailure:
         run.forget_failed_update()
         raise
+    except Diverged as error:
+        saved = list_checkpoints(run.directory.checkpoints)
+        good = f"The last good checkpoint stays: {saved[-1]}" if saved else "There is no checkpoint yet"
+        raise Diverged(f"{error}. {good}; begin again with baldwin train -c {run.directory.config} -m ...") from error
     finally:
         if executor:
             executor.close()

@@ -1,0 +1,207 @@
+"""What TD3 and SAC have in common: batches, precision, threads, and the verbs that evolution calls."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from baldwin.errors import ConfigError, Diverged
+from baldwin.learners.networks import Networks
+from baldwin.ops import seeds
+from baldwin.ops.moments import Moments
+from baldwin.ops.targets import bootstrap_discount
+from baldwin.ops.threads import cores, threads
+from baldwin.policies import Normalizer, PolicyConfig, make_policy
+from baldwin.policies.mlp import MLP
+from baldwin.types import Batch, Metrics, State
+
+
+class Source(Protocol):
+    """Where batches come from: a replay, or a view of one."""
+
+    def draw(self, k: int, batch: int, steps: int = 1, gamma: float = 1.0) -> Batch:
+        """k batches [k, B, ...] of windows of up to `steps` steps."""
+
+
+class CriticConfig(BaseModel):
+    """The networks that judge."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hidden: list[PositiveInt] = Field([256, 256], description="Units of each hidden layer")
+    activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "relu"
+
+
+class LearnerConfig(BaseModel):
+    """How a gradient learner updates."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    critic: CriticConfig = CriticConfig()
+    batch: PositiveInt = Field(256, description="Transitions of one update")
+    gamma: float = Field(0.99, gt=0, le=1, description="Discount")
+    tau: float = Field(0.005, gt=0, le=1, description="How far targets move towards the networks at each step")
+    actor_lr: PositiveFloat = 3e-4
+    critic_lr: PositiveFloat = 3e-4
+    n_step: PositiveInt = Field(1, description="Rewards that are summed before the bootstrap; windows stop at episode ends")
+    threads: PositiveInt | Literal["auto"] = Field(
+        "auto", description="CPU threads of an update; auto: all cores. Part of the run's identity"
+    )
+    device: Literal["cpu", "cuda", "auto"] = Field("cpu", description="Where updates are computed")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of matrix products; bfloat16 pays only on processors that have it (see docs/benchmarks.md)"
+    )
+
+    def settled(self) -> Self:
+        """With nothing left to the machine: what `auto` means here and now."""
+        device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
+        return self.model_copy(update={"threads": cores() if self.threads == "auto" else self.threads, "device": device})
+
+
+class Tensors(NamedTuple):
+    """One batch as the equations need it; observations are normalised."""
+
+    obs: Tensor  # [B, D]
+    action: Tensor
+    reward: Tensor  # [B]
+    next_obs: Tensor  # [B, D]
+    discount: Tensor  # [B], zero after a termination
+
+
+class Learner(ABC):
+    """Owns networks, optimisers and targets; never an environment, a buffer or a logger.
+
+    Actors are rows [P, D] of one matrix: one while training alone, several when evolution has several improved at once.
+    """
+
+    config: LearnerConfig
+
+    def __init__(
+        self, policy: PolicyConfig, config: LearnerConfig, *, obs_size: int, outputs: int, critics: tuple[int, int, int], seed: int
+    ) -> None:
+        """`outputs` of the actor; `critics`: how many, with how many inputs and outputs."""
+        self._settled = config.settled()
+        self.device = torch.device(self._settled.device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("algorithm.device=cuda, but this machine has no usable GPU. Use algorithm.device=cpu or auto")
+        self._seed, self._policy_config = seed, policy
+        self.updates = 0  # critic steps ever made
+        self._calls = 0  # each has random numbers of its own
+        network = make_policy(policy, obs_size, outputs)
+        self.actor = Networks(network, network.init(seed)[None], config.actor_lr, self.device)
+        count, inputs, outs = critics
+        judge = MLP((inputs, *config.critic.hidden, outs), config.critic.activation, "torch", 1.0)
+        rows = np.stack([judge.init(seeds.mix(seed, n), seeds.Stream.CRITIC) for n in range(count)])
+        self.critic = Networks(judge, rows, config.critic_lr, self.device)
+        self._generator = torch.Generator(self.device)
+        self.normalize(Moments.empty(obs_size))
+
+    def normalize(self, moments: Moments) -> None:
+        """Use these observation statistics from now on."""
+        self._normalizer = Normalizer(self._policy_config, moments).to(self.device)
+
+    def update(self, replay: Source, k: int) -> Metrics:
+        """k joint steps of critics and actor, as the paper has them."""
+        return self._each(replay, k, self._joint_step)
+
+    def critic_steps(self, replay: Source, k: int, target_policy: NDArray[np.float32] | None = None) -> Metrics:
+        """k steps of the critics alone, their targets after each; actions by this fixed policy, or by the actor."""
+        if target_policy is not None:
+            self.actor.target = torch.from_numpy(np.array(target_policy, np.float32)).reshape(1, -1).to(self.device)
+        return self._each(replay, k, self._critic_step)
+
+    def actor_steps(self, replay: Source, k: int, fresh: bool = True) -> Metrics:
+        """k steps of the actor alone (of all its rows, a batch each), critics frozen; optimiser fresh or kept."""
+        if fresh:
+            self.actor.fresh_optimizer()
+        rows = len(self.actor.online)
+        return self._each(replay, k, lambda batch: self._actor_step(batch.obs.view(rows, -1, batch.obs.shape[-1])), rows)
+
+    def set_actor(self, vectors: NDArray[np.float32]) -> None:
+        """Be this policy [D], or these [P, D]: online and target alike, fresh optimiser."""
+        self.actor.set(np.atleast_2d(vectors))
+
+    def actor_vectors(self) -> NDArray[np.float32]:
+        """The actor's parameters [P, D]."""
+        return self.actor.vectors()
+
+    def state_dict(self) -> State:
+        """All that changes."""
+        return {"actor": self.actor.state_dict(), "critic": self.critic.state_dict(), "updates": self.updates, "calls": self._calls}
+
+    def load_state_dict(self, state: State) -> None:
+        """Be the learner that wrote `state`."""
+        self.actor.load_state_dict(state["actor"])
+        self.critic.load_state_dict(state["critic"])
+        self.updates, self._calls = int(state["updates"]), int(state["calls"])
+
+    @abstractmethod
+    def values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
+        """What the critics make of actions [B], or of the actor's own, for raw observations."""
+
+    @abstractmethod
+    def _joint_step(self, batch: Tensors) -> dict[str, Tensor]: ...
+
+    @abstractmethod
+    def _critic_step(self, batch: Tensors) -> dict[str, Tensor]: ...
+
+    @abstractmethod
+    def _actor_step(self, obs: Tensor) -> dict[str, Tensor]: ...  # [P, B, D]: a batch for each row of actors
+
+    def _each(self, replay: Source, k: int, step: Callable[[Tensors], dict[str, Tensor]], rows: int = 1) -> Metrics:
+        """Take k steps, a batch each; the mean of what they report."""
+        if not k:
+            return {}
+        with self._computing():
+            self._generator.manual_seed(seeds.mix(self._seed, seeds.Stream.LEARN, self._calls))
+            self._calls += 1
+            seen: dict[str, list[Tensor]] = {}
+            for batch in self._batches(replay, k, rows):
+                for name, value in step(batch).items():
+                    seen.setdefault(name, []).append(value)
+        means = {}
+        for name, values in seen.items():
+            stacked = torch.stack(values).float()
+            bad = (~torch.isfinite(stacked)).nonzero()
+            if len(bad):
+                where = f"batch {int(bad[0, 0]) + 1} of {k}, drawn after {self.updates - k} updates"
+                raise Diverged(f"{name} is {float(stacked[tuple(bad[0])])} in {where}: the learner has diverged. Lower the learning rates")
+            means[name] = float(stacked.mean())
+        return means
+
+    def _batches(self, replay: Source, k: int, rows: int) -> Iterator[Tensors]:
+        """k batches out of one draw, as many times as large as there are rows to share them."""
+        config = self.config
+        drawn = replay.draw(k, rows * config.batch, config.n_step, config.gamma)
+        arrays = [torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in drawn]
+        obs, action, reward, next_obs, terminated, _, steps = arrays
+        discount = bootstrap_discount(config.gamma, steps, terminated)
+        obs, next_obs = self._normalizer(obs), self._normalizer(next_obs)
+        for n in range(k):
+            yield Tensors(obs[n], action[n], reward[n], next_obs[n], discount[n])
+
+    def _prepared(self, obs: NDArray[np.float32]) -> Tensor:
+        return self._normalizer(torch.from_numpy(np.array(obs, np.float32)).to(self.device))
+
+    def _noise(self, like: Tensor) -> Tensor:
+        return torch.randn(like.shape, generator=self._generator, device=self.device)
+
+    @contextlib.contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Threads and precision of the config, and what was set before again afterwards."""
+        half = self.config.precision == "bfloat16"
+        with threads(int(self._settled.threads)), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            yield
+
+
+def together(obs: Tensor, action: Tensor, count: int) -> Tensor:
+    """The critics' inputs [count, B, obs + A], one copy for all."""
+    return torch.cat([obs, action], -1).expand(count, -1, -1)
