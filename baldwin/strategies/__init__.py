@@ -3,6 +3,4 @@
 from baldwin.strategies.openai_es import ESConfig, OpenAIES
 from baldwin.strategies.search import Search, SearchConfig, Strategy
 
-__all__ = ["ALGORITHMS", "ESConfig", "OpenAIES", "Search", "SearchConfig", "Strategy"]
-
-ALGORITHMS = {"es": (OpenAIES, ESConfig)}
+__all__ = ["ESConfig", "OpenAIES", "Search", "SearchConfig", "Strategy"]

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from baldwin.errors import ConfigError, Diverged
+from baldwin.learners import Learner, SACRule, TD3Rule, replay_columns
+from baldwin.ops.moments import Moments
+from baldwin.replay import Replay
+from baldwin.runs.tree import join, split
+from tests.learners.tools import ACTIONS, LEARNERS, OBS, discrete, memory, policy, sac, td3
+
+Make = Callable[..., Learner]
+
+
+def every(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.parametrize("make", LEARNERS.values(), ids=LEARNERS)(test)
+
+
+def two_states(limit: bool) -> Replay:
+    """State 0 pays 1 and leads to state 1, which pays 2 and leads to itself; there the episode ends, by itself or by the clock."""
+    obs = np.array([[0.0, 0, 0], [1, 0, 0]], np.float32)
+    action, never = np.zeros((2, ACTIONS), np.float32), np.zeros(2, np.bool_)
+    replay = Replay(replay_columns(OBS, action[:0]), 4, seed=1)
+    ends = np.array([False, True])
+    replay.add(
+        {
+            "obs": obs,
+            "action": action,
+            "reward": np.array([1, 2], np.float32),
+            "next_obs": obs[[1, 1]],
+            "terminated": never if limit else ends,
+            "truncated": ends if limit else never,
+        }
+    )
+    return replay
+
+
+@pytest.mark.parametrize("make", [td3, sac], ids=["td3", "sac"])
+@pytest.mark.parametrize("limit", [False, True], ids=["termination", "time limit"])
+def test_two_states_are_valued_exactly(make: Make, limit: bool) -> None:
+    """V(1) = 2 after a termination; with gamma = 1/2, V(1) = 2 / (1 - 1/2) = 4 where only the clock ended it."""
+    extra = {"alpha": 1e-8} if make is sac else {"target_noise": 0.0}
+    learner = make(gamma=0.5, critic_lr=3e-3, tau=0.05, **extra)
+    replay = two_states(limit)
+    learner.set_actor(np.zeros_like(learner.actor_vectors()))  # always acts (0, 0): what the memory has
+    if make is sac:
+        narrow = learner.actor_vectors()
+        narrow[0, -ACTIONS:] = -20.0
+        learner.set_actor(narrow)
+    learner.critic_steps(replay, 3000)
+    end = 4.0 if limit else 2.0
+    found = learner.values(np.array([[0.0, 0, 0], [1, 0, 0]], np.float32), np.zeros((2, ACTIONS), np.float32))
+    np.testing.assert_allclose(found, [1 + 0.5 * end, end], atol=0.02)
+
+
+def test_discrete_values_count_the_entropy_exactly() -> None:
+    """One state that leads to itself and pays 1 for either choice, under a policy of even odds."""
+    learner = discrete(gamma=0.5, alpha=0.3, critic_lr=3e-3, tau=0.05)
+    replay = Replay(replay_columns(OBS, np.empty(0, np.int64)), 4, seed=1)
+    obs = np.zeros((2, OBS), np.float32)
+    never = np.zeros(2, np.bool_)
+    replay.add(
+        {
+            "obs": obs,
+            "action": np.array([0, 1]),
+            "reward": np.ones(2, np.float32),
+            "next_obs": obs,
+            "terminated": never,
+            "truncated": ~never,
+        }
+    )
+    learner.set_actor(np.zeros_like(learner.actor_vectors()))
+    learner.critic_steps(replay, 3000)
+    bonus = 0.3 * np.log(2)
+    np.testing.assert_allclose(learner.values(obs, np.array([0, 1])), 2 + bonus, atol=0.02)  # Q = 1 + (Q + bonus) / 2
+
+
+@every
+def test_state_is_a_round_trip(make: Make) -> None:
+    straight, first, second = make(), make(), make(seed=2)
+    replay, again = memory(straight), memory(straight)
+    straight.update(replay, 3)
+    straight.update(replay, 4)
+    first.update(again, 3)
+    tensors: dict[str, np.ndarray] = {}
+    second._seed = 1
+    second.load_state_dict(join(split(first.state_dict(), tensors), tensors))
+    second.update(again, 4)
+    np.testing.assert_array_equal(straight.actor_vectors(), second.actor_vectors())
+    np.testing.assert_array_equal(straight.critic.vectors(), second.critic.vectors())
+    assert straight.updates == second.updates == 7
+
+
+@every
+def test_an_actor_step_has_no_critic_parameter_in_its_graph(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = make()
+    before, losses = learner.critic.vectors(), []
+    descend = learner.actor.descend
+    monkeypatch.setattr(learner.actor, "descend", lambda loss: losses.append(loss) or descend(loss))
+    moved = learner.actor_vectors()
+    learner.actor_steps(memory(learner), 3)
+    leaves, nodes = set(), [losses[0].grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None:
+            continue
+        if hasattr(node, "variable"):
+            leaves.add(node.variable)
+        nodes += [n for n, _ in node.next_functions]
+    assert leaves == {learner.actor.online}
+    assert learner.critic.online.grad is None
+    np.testing.assert_array_equal(learner.critic.vectors(), before)
+    assert not np.array_equal(learner.actor_vectors(), moved)
+
+
+@every
+def test_critic_steps_leave_the_actor_alone_and_use_the_policy_they_are_given(make: Make) -> None:
+    one, two = make(), make()
+    replay = memory(one)
+    start = one.actor_vectors()
+    one.critic_steps(replay, 5)
+    two.critic_steps(memory(two), 5, target_policy=-start[0])
+    np.testing.assert_array_equal(one.actor_vectors(), start)
+    assert not np.array_equal(one.critic.vectors(), two.critic.vectors())
+    assert one.updates == 5
+
+
+@pytest.mark.parametrize("make", [td3, sac], ids=["td3", "sac"])
+def test_several_actors_in_one_update_move_as_each_alone(make: Make) -> None:
+    """Each row meets its own part of a batch: give each single learner exactly that part."""
+    learner = make(alpha=0.1) if make is sac else make()
+    rng = np.random.default_rng(0)
+    rows = learner.actor_vectors() + rng.normal(0, 0.1, (3, learner.actor_vectors().shape[1])).astype(np.float32)
+    learner.set_actor(rows)
+    batch = torch.from_numpy(rng.normal(size=(3, 16, OBS)).astype(np.float32))
+    learner._generator.manual_seed(0)
+    noise = torch.randn((3, 16, ACTIONS), generator=learner._generator)
+    learner._generator.manual_seed(0)
+    learner._actor_step(batch)
+    for n in range(3):
+        single = make(alpha=0.1) if make is sac else make()
+        single.set_actor(rows[n])
+        single._noise = lambda like, n=n: noise[n : n + 1]  # type: ignore[method-assign]
+        single._actor_step(batch[n : n + 1])
+        np.testing.assert_allclose(learner.actor_vectors()[n], single.actor_vectors()[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_kept_optimiser_differs_from_a_fresh_one() -> None:
+    kept, fresh = td3(), td3()
+    for learner, again in ((kept, False), (fresh, True)):
+        replay = memory(learner)
+        learner.actor_steps(replay, 5)
+        learner.actor_steps(replay, 5, fresh=again)
+    assert not np.array_equal(kept.actor_vectors(), fresh.actor_vectors())
+
+
+def test_an_ensemble_takes_the_minimum_of_a_subset_and_climbs_the_mean() -> None:
+    learner = sac(ensemble=5, subset=2)
+    q = torch.arange(5.0)[:, None]
+    assert learner._judged(q).item() == 2.0
+    assert {learner._pessimist(q).item() for _ in range(200)} == {0.0, 1.0, 2.0, 3.0}
+    learner.update(memory(learner), 2)
+    with pytest.raises(ValueError, match="expected subset <= ensemble"):
+        SACRule(ensemble=2, subset=3)
+
+
+def test_normalisation_is_the_learners_and_the_memory_stays_raw() -> None:
+    learner = td3()
+    learner._policy_config = policy(normalize_obs=True)
+    moments = Moments.of(np.array([[1.0, 2, 3], [3, 6, 9]]))
+    learner.normalize(moments)
+    batch = next(learner._batches(memory(learner), 1, 1))
+    raw = memory(learner).draw(1, 16).obs[0]
+    expected = np.clip((raw - moments.mean) / moments.std(0.1), -5, 5)
+    np.testing.assert_allclose(batch.obs.numpy(), expected, rtol=1e-5)
+
+
+@every
+def test_a_loss_that_is_not_a_number_stops_and_names_the_batch(make: Make) -> None:
+    learner = make()
+    replay = memory(learner)
+    learner.update(replay, 4)
+    replay._arrays["reward"][:] = np.inf
+    with pytest.raises(Diverged, match=r"critic_loss is (inf|nan) in batch 1 of 3, drawn after 4 updates"):
+        learner.update(replay, 3)
+
+
+def test_bfloat16_products_give_nearly_the_same_step() -> None:
+    exact, half = td3(), td3(precision="bfloat16")
+    exact.update(memory(exact), 20)
+    half.update(memory(half), 20)
+    difference = np.abs(exact.critic.vectors() - half.critic.vectors()).max()
+    assert 0 < difference < 0.01
+
+
+def test_a_missing_gpu_is_said() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(ConfigError, match="no usable GPU"):
+        td3(device="cuda")
+    assert TD3Rule(device="auto").settled().device == "cpu"

@@ -1,0 +1,54 @@
+"""Small learners, and a memory to feed them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, SACRule, TD3Rule, replay_columns
+from baldwin.policies import PolicyConfig
+from baldwin.replay import Replay
+
+OBS, ACTIONS = 3, 2
+
+
+def policy(**extra: Any) -> PolicyConfig:
+    return PolicyConfig(**({"hidden": [8, 8], "activation": "relu", "init": "torch", "normalize_obs": False} | extra))
+
+
+def td3(seed: int = 1, **extra: Any) -> TD3:
+    return TD3(
+        policy(), TD3Rule(**({"batch": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra)), obs_size=OBS, actions=ACTIONS, seed=seed
+    )
+
+
+def sac(seed: int = 1, **extra: Any) -> SAC:
+    rule = SACRule(**({"batch": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
+    return SAC(policy(head="gaussian"), rule, obs_size=OBS, actions=ACTIONS, seed=seed)
+
+
+def discrete(seed: int = 1, **extra: Any) -> DiscreteSAC:
+    rule = SACRule(**({"batch": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
+    return DiscreteSAC(policy(), rule, obs_size=OBS, actions=ACTIONS, seed=seed)
+
+
+LEARNERS = {"td3": td3, "sac": sac, "discrete-sac": discrete}
+
+
+def memory(learner: Learner, rows: int = 200, seed: int = 0) -> Replay:
+    rng = np.random.default_rng(seed)
+    box = not isinstance(learner, DiscreteSAC)
+    action = rng.uniform(-1, 1, (rows, ACTIONS)).astype(np.float32) if box else rng.integers(0, ACTIONS, rows)
+    replay = Replay(replay_columns(OBS, action[:0]), rows, seed=5)
+    replay.add(
+        {
+            "obs": rng.normal(size=(rows, OBS)).astype(np.float32),
+            "action": action,
+            "reward": rng.normal(size=rows).astype(np.float32),
+            "next_obs": rng.normal(size=(rows, OBS)).astype(np.float32),
+            "terminated": rng.random(rows) < 0.1,
+            "truncated": np.zeros(rows, np.bool_),
+        }
+    )
+    return replay

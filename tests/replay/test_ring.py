@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import multiprocessing as mp
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baldwin.errors import ReplayError
+from baldwin.learners import replay_columns
+from baldwin.replay import Column, Replay, ReplayView
+
+COLUMNS = replay_columns(2, np.empty((0, 1), np.float32))
+
+
+def rows(first: int, count: int, ends: dict[int, str] | None = None) -> dict[str, Any]:
+    """Steps numbered from `first`: the number is the reward and is in the observations."""
+    n = np.arange(first, first + count, dtype=np.float32)
+    flags = {kind: np.array([(ends or {}).get(i) == kind for i in range(first, first + count)]) for kind in ("terminated", "truncated")}
+    return {"obs": np.stack([n, -n], 1), "action": n[:, None] / 100, "reward": n, "next_obs": np.stack([n + 1, -n - 1], 1), **flags}
+
+
+def make(capacity: int = 10, surplus: int = 0, folder: Path | None = None) -> Replay:
+    return Replay(COLUMNS, capacity, seed=3, folder=folder, surplus=surplus)
+
+
+def test_a_ring_forgets_the_oldest() -> None:
+    replay = make(10)
+    replay.add(rows(0, 7))
+    replay.add(rows(7, 6))
+    assert len(replay) == 10
+    drawn = replay.draw(1, 5000).reward
+    assert set(drawn.ravel().tolist()) == set(range(3, 13))
+
+
+def test_draws_are_uniform_and_reproducible() -> None:
+    one, two = make(10), make(10)
+    for replay in (one, two):
+        replay.add(rows(0, 10))
+    first, again = one.draw(3, 1000), two.draw(3, 1000)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first.reward, one.draw(3, 1000).reward)
+    counts = np.bincount(first.reward.ravel().astype(int), minlength=10)
+    assert counts.min() > 220  # expected 300, std 16
+    assert first.obs.shape == (3, 1000, 2)
+
+
+def test_windows_sum_discounted_rewards_and_carry_their_real_length() -> None:
+    replay = make(20)
+    replay.add(rows(1, 6))
+    batch = replay.view().rows(np.array([0, 4, 5]), steps=3, gamma=0.5)
+    assert batch.reward.tolist() == [1 + 1 + 0.75, 5 + 3, 6]  # the last two meet the newest row
+    assert batch.steps.tolist() == [3, 2, 1]
+    assert batch.next_obs[:, 0].tolist() == [4, 7, 7]
+    assert batch.obs[:, 0].tolist() == [1, 5, 6]
+
+
+@pytest.mark.parametrize("kind", ["terminated", "truncated"])
+def test_windows_stop_at_the_end_of_an_episode(kind: str) -> None:
+    replay = make(20)
+    replay.add(rows(1, 6, {3: kind}))
+    batch = replay.view().rows(np.array([0, 1, 2, 3]), steps=3, gamma=0.5)
+    assert batch.reward.tolist() == [1 + 1 + 0.75, 2 + 1.5, 3, 4 + 2.5 + 1.5]
+    assert batch.steps.tolist() == [3, 2, 1, 3]
+    assert getattr(batch, kind).tolist() == [True, True, True, False]
+    assert batch.next_obs[:3, 0].tolist() == [4, 4, 4]
+
+
+def test_windows_follow_an_episode_through_stretches_of_other_lanes() -> None:
+    replay = make(20)
+    mine = replay.add(rows(1, 2))
+    other = replay.add(rows(101, 2))
+    replay.add(rows(3, 2), after=mine)
+    replay.add(rows(103, 2), after=other)
+    batch = replay.view().rows(np.array([1, 3]), steps=2, gamma=1.0)
+    assert batch.reward.tolist() == [2 + 3, 102 + 103]
+
+
+def test_windows_cross_the_seam_of_the_ring() -> None:
+    replay = make(5)
+    last = -1
+    for start in range(0, 12, 3):
+        last = replay.add(rows(start, 3), after=last)
+    batch = replay.view().rows(np.array([8, 9]), steps=3, gamma=1.0)
+    assert batch.reward.tolist() == [8 + 9 + 10, 9 + 10 + 11]
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_state_is_a_round_trip(on_disk: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "replay" if on_disk else None
+    replay = make(10, 10, folder)
+    last = replay.add(rows(0, 8))
+    replay.draw(1, 4)
+    state = replay.state_dict()
+    expected = replay.draw(2, 6, steps=3, gamma=0.9)
+    replay.add(rows(8, 9), after=last)  # a future that is lost: it links to what was saved
+    back = make(10, 10, folder)
+    back.load_state_dict(state)
+    assert all(np.array_equal(a, b) for a, b in zip(expected, back.draw(2, 6, steps=3, gamma=0.9), strict=True))
+    assert ("rows" in state) is not on_disk
+
+
+def test_going_back_too_far_is_refused(tmp_path: Path) -> None:
+    replay = make(10, 5, tmp_path)
+    replay.add(rows(0, 12))
+    state = replay.state_dict()
+    replay.add(rows(12, 5))
+    make(10, 5, tmp_path).load_state_dict(state)
+    replay.add(rows(17, 1))
+    with pytest.raises(ReplayError, match="overwritten rows that a checkpoint at row 12 needs"):
+        make(10, 5, tmp_path).load_state_dict(state)
+
+
+def test_missing_files_are_noticed(tmp_path: Path) -> None:
+    replay = make(10, 0, tmp_path / "one")
+    replay.add(rows(0, 5))
+    with pytest.raises(ReplayError, match="ends at row 0; the checkpoint knows 5"):
+        make(10, 0, tmp_path / "two").load_state_dict(replay.state_dict())
+
+
+def draw_elsewhere(view: ReplayView, pipe: Any) -> None:
+    pipe.send(([a.copy() for a in view.draw((7, 1), 2, 5, 2, 0.9)], view.arrays["obs"].flags.writeable))
+
+
+def test_another_process_reads_the_same_rows_without_a_copy(tmp_path: Path) -> None:
+    replay = make(50, 0, tmp_path)
+    replay.add(rows(0, 40))
+    view = replay.view()
+    assert len(pickle.dumps(view)) < 1000
+    context = mp.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=draw_elsewhere, args=(view, there))
+    process.start()
+    found, writeable = here.recv()
+    process.join()
+    assert not writeable
+    assert all(np.array_equal(a, b) for a, b in zip(found, view.draw((7, 1), 2, 5, 2, 0.9), strict=True))
+
+
+def test_more_columns_can_be_added(tmp_path: Path) -> None:
+    replay = Replay({**COLUMNS, "log_prob": Column("<f4"), "hidden": Column("<f4", (2, 3))}, 10, seed=0, folder=tmp_path)
+    replay.add(rows(0, 4) | {"log_prob": np.ones(4), "hidden": np.ones((4, 2, 3))})
+    assert replay.view().arrays["hidden"][3].sum() == 6
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ReplayError, match="empty"):
+        make().draw(1, 2)
+    with pytest.raises(ReplayError, match="expected at most 10 rows at once"):
+        make(10).add(rows(0, 11))
+    with pytest.raises(ReplayError, match="give it a folder"):
+        pickle.dumps(make().view())
