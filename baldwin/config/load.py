@@ -146,9 +146,12 @@ def _number(value: Any) -> Any:
 def _explain(error: ErrorDetails) -> str:
     """One line: where, expected, got, do."""
     path = [str(p) for p in error["loc"] if not str(p).startswith(("function-", "constrained-", "literal["))]
+    model: type[BaseModel] = RunConfig
+    if len(path) > 1 and path[0] == "algorithm" and path[1] in ALGORITHM_CONFIGS:
+        model = ALGORITHM_CONFIGS[path.pop(1)]  # pydantic names the branch of the union; a person did not write it
     where = ".".join(path) or "config"
     if error["type"] == "extra_forbidden":
-        names = _fields_at(path[:-1])
+        names = _fields_at(model, path[:-1] if model is RunConfig else path[1:-1])
         return f"unknown key {where!r}.{nearest(path[-1], names)} Valid here: {', '.join(names)}."
     if error["type"] == "missing":
         return f"{where!r} is required: {'-m env.id=CartPole-v1, or a preset' if where == 'env' else 'set it'}"
@@ -163,9 +166,8 @@ def _quoted(message: str) -> list[str]:
     return message.split("'")[1::2]
 
 
-def _fields_at(path: Iterable[str]) -> list[str]:
-    """The valid keys of the section at this path."""
-    model: Any = RunConfig
+def _fields_at(model: Any, path: Iterable[str]) -> list[str]:
+    """The valid keys of the section of a model at this path."""
     for part in path:
         kinds = (
             [model.model_fields[part].annotation, *typing.get_args(model.model_fields[part].annotation)]

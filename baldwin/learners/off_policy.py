@@ -132,18 +132,21 @@ class OffPolicy:
         return jobs
 
     def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
-        """Take stretches in any order; learn from them in theirs."""
+        """Take stretches in any order; learn from them in theirs, from one at each call: rounds then end one at a time.
+
+        What waits here never stalls the loop: each stretch learned from sets the next one of its stream free.
+        """
         for place, outcome in enumerate(outcomes):
             ticket = outcome.ticket
             if not self._learned <= ticket < self._asked or ticket in self._arrived or ticket in [o.ticket for o in outcomes[:place]]:
                 raise TicketError(f"ticket {ticket} was never given out, or came back twice. Tell a stretch only once.")
         self._arrived |= {o.ticket: o for o in outcomes}
-        found: Metrics | None = None
-        while self._learned in self._arrived:
-            found = self._absorb(self._arrived[self._learned]) or found
-            del self._arrived[self._learned], self._actors[self._learned]
-            self._actors[self._learned + self._streams] = (self.learner.actor_vectors()[0], self.moments.pack())
-            self._learned += 1
+        if self._learned not in self._arrived:
+            return None
+        found = self._absorb(self._arrived[self._learned])
+        del self._arrived[self._learned], self._actors[self._learned]
+        self._actors[self._learned + self._streams] = (self.learner.actor_vectors()[0], self.moments.pack())
+        self._learned += 1
         return found
 
     def policy_state(self) -> Arrays:

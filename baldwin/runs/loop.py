@@ -49,7 +49,7 @@ def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None
             executor.share(*share)
         due = evaluation(algorithm) if evaluation else ()
         if due:
-            yield from evaluate(algorithm, executor, due)
+            yield evaluate(algorithm, executor, due, arrived)
             continue
         slots = executor.slots
         jobs = algorithm.ask(slots)
@@ -64,8 +64,8 @@ def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None
         yield Told(result, algorithm.tell(result.outcomes))
 
 
-def evaluate(algorithm: Algorithm, executor: Executor, jobs: Sequence[Job]) -> Iterator[Event]:
-    """Play these jobs to the end; what else comes back meanwhile is told as usual."""
+def evaluate(algorithm: Algorithm, executor: Executor, jobs: Sequence[Job], arrived: deque[Result]) -> Evaluated:
+    """Play these jobs to the end; what else comes back meanwhile has to wait: nothing is learned during an evaluation."""
     version, waiting = algorithm.version, list(jobs)
     place = {id(job): n for n, job in enumerate(jobs)}
     done: list[Result] = []
@@ -73,8 +73,5 @@ def evaluate(algorithm: Algorithm, executor: Executor, jobs: Sequence[Job]) -> I
         while waiting and executor.slots > 0:
             executor.submit(waiting.pop(0))
         for result in executor.wait():
-            if id(result.job) in place:
-                done.append(result)
-            else:
-                yield Told(result, algorithm.tell(result.outcomes))
-    yield Evaluated(version, sorted(done, key=lambda r: place[id(r.job)]))
+            (done if id(result.job) in place else arrived).append(result)
+    return Evaluated(version, sorted(done, key=lambda r: place[id(r.job)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,14 +93,14 @@ class Run:
         self._spans = Spans()
         self._checkpointed = -1
         self._failures: list[str] = []
-        self._speed_mark = (0.0, 0)
+        self._speed_mark = (0.0, 0, 0)
 
     def open(self, journal_at: int | None = None, metrics_at: int = 0) -> None:
         """Begin to write."""
         self.journal = Journal(self.directory.journal, journal_at)
         self.metrics = MetricsWriter(self.directory, metrics_at, self.algorithm.env_steps)
         self._sound = self.journal.offset
-        self._speed_mark = (self.clock.wall, self.algorithm.env_steps)
+        self._speed_mark = (self.clock.wall, self.algorithm.env_steps, self.algorithm.gradient_steps)
 
     def forget_failed_update(self) -> None:
         """When a whole generation failed, its results are not kept: the next process plays it again."""
@@ -217,10 +218,13 @@ class Run:
                 self._failures.append(outcome.reason)
 
     def _training(self, metrics: Metrics, lost: float, wall: float) -> Metrics:
-        seconds, steps = wall - self._speed_mark[0], self.algorithm.env_steps - self._speed_mark[1]
-        self._speed_mark = (wall, self.algorithm.env_steps)
-        speed = steps / seconds if seconds > 0 else 0.0
-        metrics = metrics | {"straggler_fraction": lost, "env_steps_per_second": speed, "generation": float(self.algorithm.version)}
+        now = (wall, self.algorithm.env_steps, self.algorithm.gradient_steps)
+        seconds, steps, updates = (a - b for a, b in zip(now, self._speed_mark, strict=True))
+        self._speed_mark = now
+        speeds = {"env_steps_per_second": steps / seconds if seconds > 0 else 0.0}
+        if now[2]:
+            speeds["updates_per_second"] = updates / seconds if seconds > 0 else 0.0
+        metrics = metrics | speeds | {"straggler_fraction": lost, "generation": float(self.algorithm.version)}
         self.warnings = self._health.look(metrics) or self.warnings
         return metrics
 
@@ -361,5 +365,4 @@ def _train(run: Run, executor: Executor, watchers: Sequence[Watcher]) -> None:
     if not run.evaluated:
         for share in run.algorithm.publish():
             executor.share(*share)
-        for event in evaluate(run.algorithm, executor, run.evaluation_jobs()):
-            take(event)
+        take(evaluate(run.algorithm, executor, run.evaluation_jobs(), deque()))  # what else comes back is asked again on resume

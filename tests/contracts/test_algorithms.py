@@ -117,6 +117,8 @@ def test_any_order_of_tell_gives_the_same_result(name: str, settings: dict[str, 
                 rng.shuffle(outcomes)
             for o in outcomes:
                 algorithm.tell([o])
+                if algorithm.version == 3:
+                    break
         results.append((algorithm.version, identity(algorithm)))
     assert results[0] == results[1] == results[2]
     assert results[0][0] == 3

@@ -57,6 +57,15 @@ class Broken(Chase):
         return obs, reward, terminated, truncated, info
 
 
+class BreaksLater(Chase):
+    """Its first step is fine, and no other."""
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self._steps == 1:
+            raise RuntimeError("the wheel came off")
+        return super().step(action)
+
+
 class Choices(gym.Env[Any, Any]):
     """Dict observation, MultiDiscrete action: choose the numbers you are shown."""
 

@@ -1,0 +1,238 @@
+"""Gradient learners as runs: exact at any number of workers, after any death, after kill -9 and resume; honest when they fail."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing as mp
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baldwin.config import RunConfig, load_config
+from baldwin.errors import ConfigError
+from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.history import load_policy, rebuild
+from baldwin.runs.run import Run, drive, resume
+from tests.runs.test_exactness import lines, wait_for
+from tests.runs.tools import baldwin, shown, train
+
+SMALL = [
+    "env.id=Hopper-v5",
+    "env.max_episode_steps=60",
+    "policy.hidden=[16,16]",
+    "policy.normalize_obs=true",
+    "algorithm.critic.hidden=[16,16]",
+    "algorithm.start_steps=100",
+    "algorithm.batch=32",
+    "algorithm.n_step=2",
+    "algorithm.collect=25",
+    "algorithm.round=100",
+    "algorithm.capacity=350",
+    "algorithm.threads=1",
+    "executor.name=inline",
+    "run.evaluate_every=2",
+    "run.episodes=3",
+    "run.checkpoint_every=2",
+    "stop.env_steps=700",
+]
+KINDS = {"td3": ["algorithm.name=td3"], "sac": ["algorithm.name=sac", "algorithm.overlap=1"]}
+
+
+def small(kind: str, *overrides: str) -> RunConfig:
+    return load_config(None, [], [*SMALL, *KINDS[kind], *overrides])
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("quiet")
+    return {kind: train(small(kind), folder / kind) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("executor", "workers"), [("process", 1), ("process", 3), ("virtual", 4), ("ray", 2)])
+def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, executor: str, workers: int, tmp_path: Path) -> None:
+    run = train(small(kind, f"executor.name={executor}", f"executor.workers={workers}"), tmp_path / "run")
+    assert run.params_sha256() == quiet[kind].params_sha256()
+    assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
+    killed: list[int | None] = []
+    over = threading.Event()
+
+    def assassin() -> None:
+        while not over.wait(0.3):
+            children = mp.active_children()
+            if children and len(killed) < 3:
+                os.kill(children[0].pid or 0, signal.SIGKILL)
+                killed.append(children[0].pid)
+
+    thread = threading.Thread(target=assassin)
+    thread.start()
+    try:
+        run = train(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
+    finally:
+        over.set()
+        thread.join()
+    assert killed
+    assert run.params_sha256() == quiet[kind].params_sha256()
+
+
+@pytest.mark.parametrize(("kind", "delay"), [("td3", 0.3), ("sac", 0.8)])
+def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: dict[str, Run], kind: str, delay: float, tmp_path: Path) -> None:
+    """Twice, at some moment after the journal has begun; the ring has wrapped around by the end."""
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in (*SMALL, *KINDS[kind])), "--out", str(out), "--quiet"]
+    for again in range(2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        size = (out / "journal.bin").stat().st_size if again else 200
+        wait_for(lambda size=size: (out / "journal.bin").exists() and (out / "journal.bin").stat().st_size > size, process)
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        command = [sys.executable, "-m", "baldwin", "resume", str(out), "--quiet"]
+    done = baldwin("resume", out, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert shown(out)["params_sha256"] == quiet[kind].params_sha256()
+    assert lines(out) == lines(quiet[kind].directory.path)
+
+
+def test_a_damaged_checkpoint_costs_nothing_but_time(quiet: dict[str, Run], tmp_path: Path) -> None:
+    train(small("td3", "stop.env_steps=600"), tmp_path / "run")
+    newest = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    (newest / "state.safetensors").write_bytes(b"torn")
+    run, complaints = resume(tmp_path / "run", ["stop.env_steps=700"])
+    drive(run)
+    assert "state.safetensors is damaged" in complaints[0]
+    assert run.params_sha256() == quiet["td3"].params_sha256()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_journal_alone_rebuilds_every_checkpoint(quiet: dict[str, Run], kind: str) -> None:
+    directory = RunDirectory.find(quiet[kind].directory.path)
+    for path in list_checkpoints(directory.checkpoints):
+        checkpoint = read_checkpoint(path)
+        assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
+    assert load_policy(directory.path).action_map.size == 3
+
+
+def test_a_checkpoint_does_not_hold_the_rows(quiet: dict[str, Run]) -> None:
+    for run in quiet.values():
+        newest = list_checkpoints(run.directory.checkpoints)[-1]
+        assert "replay" in read_checkpoint(newest).state
+        assert "rows" not in read_checkpoint(newest).state["replay"]
+        assert (run.directory.replay / "obs.bin").exists()
+
+
+def test_metrics_say_what_a_learner_does(quiet: dict[str, Run]) -> None:
+    td3, sac = (quiet[kind].last for kind in ("td3", "sac"))
+    common = {
+        "critic_loss",
+        "actor_loss",
+        "q_mean",
+        "q_bias",
+        "critic_gradient_norm",
+        "actor_gradient_norm",
+        "update_to_data",
+        "buffer_fill",
+    }
+    assert set(td3) >= common | {"env_steps_per_second", "updates_per_second"}
+    assert set(sac) >= common | {"entropy", "alpha"}
+    assert td3["update_to_data"] == 1.0
+    assert td3["buffer_fill"] == 1.0
+    assert td3["gradient_steps"] == 600
+
+
+def config_of(path: Path) -> dict[str, Any]:
+    return dict(load_config(None, [path / "config.yaml"]).model_dump())
+
+
+def test_what_auto_means_is_settled_when_a_run_begins(tmp_path: Path) -> None:
+    config = small("td3", "algorithm.threads=auto", "algorithm.device=auto", "stop.env_steps=100")
+    train(config, tmp_path / "run")
+    saved = config_of(tmp_path / "run")["algorithm"]
+    assert isinstance(saved["threads"], int)
+    assert saved["device"] in ("cpu", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["env.id=CartPole-v1", "algorithm.name=td3"], "td3 needs actions in a bounded Box; got Discrete(2)"),
+        (["env.id=tests.toys.worlds:Choices", "algorithm.name=sac"], "sac needs a bounded Box or Discrete actions; got MultiDiscrete"),
+        (["env.id=Hopper-v5", "algorithm.name=sac", "policy.head=deterministic"], "needs policy.squash=tanh and policy.head=gaussian"),
+        (["env.id=Hopper-v5", "algorithm.name=td3", "algorithm.policy_dela=3"], "Did you mean 'policy_delay'?"),
+        (
+            ["env.id=Hopper-v5", "algorithm.name=td3", "algorithm.gamma=1.5"],
+            "'algorithm.gamma': should be less than or equal to 1; got 1.5",
+        ),
+        (["env.id=Hopper-v5", "algorithm.name=td3", "run.checkpoint_every=1000"], "lower run.checkpoint_every"),
+        (["env.id=Hopper-v5", "algorithm.name=sacc"], "Did you mean 'sac'?"),
+    ],
+)
+def test_what_cannot_be_is_said_before_there_is_a_directory(overrides: list[str], message: str, tmp_path: Path) -> None:
+    done = baldwin("train", *(f"-m{o}" for o in overrides), "--out", tmp_path / "run")
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.replace("\n", " ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_overlap_is_a_word_or_a_number() -> None:
+    base = ["env.id=Hopper-v5", "algorithm.name=td3"]
+    found = [load_config(None, [], [*base, f"algorithm.overlap={word}"]).algorithm.overlap for word in ("off", "on", "3", "false")]  # type: ignore[union-attr]
+    assert found == [0, 1, 3, 0]
+    with pytest.raises(ConfigError, match=r"algorithm.overlap"):
+        load_config(None, [], [*base, "algorithm.overlap=maybe"])
+
+
+def test_divergence_stops_with_the_last_good_checkpoint(tmp_path: Path) -> None:
+    options = [*SMALL, *KINDS["td3"], "algorithm.start_steps=420", "algorithm.critic_lr=1e30"]
+    done = baldwin("train", *(f"-m{o}" for o in options), "--out", tmp_path / "run", "--quiet")
+    assert done.returncode == 1
+    text = done.stderr.replace("\n", " ")
+    assert "the learner has diverged" in text
+    assert "The last good checkpoint stays" in text
+    assert "Traceback" not in text
+    assert [int(p.name) for p in list_checkpoints(tmp_path / "run" / "checkpoints")] == [2, 4]
+    assert read_checkpoint(tmp_path / "run" / "checkpoints" / "00000004").generation == 4
+
+
+def test_an_environment_that_sometimes_breaks_costs_its_stretch_only(tmp_path: Path) -> None:
+    own = ["env.id=tests.toys.worlds:Broken", "env.kwargs={how: raise}", "env.max_episode_steps=10", "algorithm.collect=10"]
+    run = train(small("td3", *own), tmp_path / "run")
+    assert run.algorithm.env_steps >= 700
+    assert "the wheel came off" in shown(tmp_path / "run")["failures"][0]
+
+
+def test_an_environment_that_always_breaks_ends_the_run(tmp_path: Path) -> None:
+    own = ["env.id=tests.toys.worlds:BreaksLater", "env.max_episode_steps=10"]
+    done = baldwin("train", *(f"-m{o}" for o in (*SMALL, *KINDS["td3"], *own)), "--out", tmp_path / "run", "--quiet")
+    assert done.returncode == 2
+    assert "the wheel came off" in done.stderr
+
+
+def test_a_run_can_be_shown_compared_and_evaluated(quiet: dict[str, Run], tmp_path: Path) -> None:
+    paths = [run.directory.path for run in quiet.values()]
+    assert baldwin("compare", *paths, "--plot", tmp_path / "plot.png").returncode == 0
+    found = json.loads(baldwin("evaluate", paths[1], "--episodes", 4, "--json").stdout)
+    assert found["params_sha256"] == quiet["sac"].params_sha256()
+
+
+@pytest.mark.parametrize(
+    ("preset", "score", "steps"),
+    [("pendulum-sac", -200, 20_000), ("pendulum-td3", -200, 20_000), ("cartpole-sac", 450, 50_000)],
+)
+def test_presets_learn_within_their_steps(preset: str, score: float, steps: int, tmp_path: Path) -> None:
+    run = train(load_config(preset, [], ["executor.name=inline", f"stop.score={score}", f"stop.env_steps={steps}"]), tmp_path / "run")
+    assert run.score is not None
+    assert run.score > score
+    assert run.algorithm.env_steps <= steps
