@@ -15,12 +15,15 @@ import numpy as np
 
 from baldwin.config import load_config
 from baldwin.runs.run import Run, drive, start
-from benchmarks.tools import in_processes, spread, table
+from benchmarks.tools import HERE, in_processes, peer_python, spread, table
 
 ENVS = {"HalfCheetah-v5": 1_400_000, "Hopper-v5": 400_000, "Ant-v5": 160_000}  # training steps of one measurement, 20 to 40 s
-BACKENDS = {"mujoco": "baldwin, MuJoCo", "envpool": "baldwin, EnvPool", "gymnasium": "baldwin, Gymnasium"}
-HERE = Path(__file__).parent
-PEER = HERE / ".venv-evotorch"
+BACKENDS = {
+    "mujoco": "baldwin, MuJoCo",
+    "mujoco env.islands=false": "baldwin, MuJoCo, islands off",
+    "envpool": "baldwin, EnvPool",
+    "gymnasium": "baldwin, Gymnasium",
+}
 PEER_PACKAGES = ["evotorch==0.6.1", "torch==2.13.0", "gymnasium[mujoco]==1.4.0", "mujoco==3.14.0", "setuptools<81"]
 
 
@@ -75,11 +78,7 @@ def whole_system(name: str, *more: str) -> float:
 
 def peer(name: str, seconds: float) -> float | None:
     """EvoTorch's PGPE on the same environment, policy size and population, in a venv of its own."""
-    python = PEER / "bin" / "python"
-    if not python.exists():
-        print("installing EvoTorch into its own venv ...", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", str(PEER)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *PEER_PACKAGES], check=True, stdout=sys.stderr)
+    python = peer_python("evotorch", PEER_PACKAGES)
     done = subprocess.run([str(python), str(HERE / "evotorch_peer.py"), name, str(seconds)], capture_output=True, text=True)
     if done.returncode:
         print(done.stderr[-2000:], file=sys.stderr)
@@ -95,7 +94,7 @@ def main(repeats: int, seconds: float, only: str | None = None) -> None:
         for _ in range(repeats):
             found["raw"].append(in_processes(raw_physics, workers, name, seconds / 2))
             for backend in BACKENDS:
-                found[backend].append(whole_system(name, f"env.backend={backend}"))
+                found[backend].append(whole_system(name, *f"env.backend={backend}".split()))
             other = peer(name, 2 * seconds) if name == "HalfCheetah-v5" else None
             if other:
                 found["peer"].append(other)
@@ -103,7 +102,7 @@ def main(repeats: int, seconds: float, only: str | None = None) -> None:
         for key, label in {"raw": "raw mj_step, all cores", **BACKENDS, "peer": "EvoTorch PGPE"}.items():
             if found[key]:
                 shares = [v / r for v, r in zip(found[key], found["raw"], strict=True)]
-                ratio = f"{statistics.median(found['mujoco']) / statistics.median(found[key]):.2f} x" if key == "peer" else ""
+                ratio = f"{statistics.median(found[key]) / statistics.median(found['peer']):.2f}" if found["peer"] else ""
                 rows.append([name, label, spread(found[key]), spread(shares, 2), ratio])
-    head = ["environment", "what", "steps/s: median [min .. max]", "share of raw physics", "baldwin is faster by"]
+    head = ["environment", "what", "steps/s: median [min .. max]", "share of raw physics", "times EvoTorch"]
     table("Environment steps per second", head, rows)

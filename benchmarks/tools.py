@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
 
 
 def spread(values: Sequence[float], digits: int = 0) -> str:
     """median [min .. max]"""
     return f"{statistics.median(values):,.{digits}f} [{min(values):,.{digits}f} .. {max(values):,.{digits}f}]"
+
+
+def peer_python(name: str, packages: Sequence[str]) -> Path:
+    """The interpreter of a peer's own venv, made when first needed."""
+    home = HERE / f".venv-{name}"
+    python = home / "bin" / "python"
+    if not python.exists():
+        print(f"installing {packages[0]} into its own venv ...", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *packages], check=True, stdout=sys.stderr)
+    return python
 
 
 def in_processes(work: Callable[..., float], count: int, *args: object) -> float:

@@ -21,6 +21,11 @@ class EnvConfig(BaseModel):
     id: str = Field(description="A Gymnasium id, package.module:EnvId or package.module:EnvClass")
     backend: Literal["auto", "gymnasium", "envpool", "mujoco"] = Field("auto", description="auto takes the fastest that has the id")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to the environment")
+    islands: bool = Field(
+        True,
+        description="mujoco: false skips the search for constraint islands: some 7 % faster, but a robot that lies still may differ from "
+        "Gymnasium's by 1e-12",
+    )
     max_episode_steps: int | None = Field(None, gt=0, description="Overrides the environment's own time limit")
 
 

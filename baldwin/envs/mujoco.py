@@ -2,7 +2,7 @@
 
 Each lane holds Gymnasium's own environment, which makes the model and begins the episodes. Only its step is taken apart: the
 simulator runs lane by lane, and what Gymnasium then computes in Python for each robot is computed for all of them at once.
-The numbers are the same to the last bit as with the gymnasium backend.
+The numbers are the same to the last bit as with the gymnasium backend, unless `env.islands` is switched off.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ class MujocoLanes(gymnasium.GymnasiumLanes):
         self._mj_step, self._mj_contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint
         self._task = TASKS[str(gym.registry[config.id].entry_point)]
         self._contacts = self._task is ant
+        self._disabled = 0 if config.islands else int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
         self._robot: Any = None  # any one of the environments: all have the same model, weights and ranges
         self._simulators: list[Simulator | None] = [None] * width
         self._dt, self._nq = 0.0, 0
@@ -179,6 +180,7 @@ class MujocoLanes(gymnasium.GymnasiumLanes):
         if self._simulators[lane] is None:
             robot: Any = env.unwrapped
             self._robot, self._dt, self._nq, data = robot, robot.dt, robot.model.nq, robot.data
+            robot.model.opt.disableflags |= self._disabled
             body = data.body(robot._main_body).xpos if self._contacts else data.qpos
             self._simulators[lane] = Simulator(data, data.ctrl, (data.qpos, data.qvel), body, data.cfrc_ext.reshape(-1))
         return env

@@ -174,6 +174,21 @@ def test_an_id_with_wrappers_of_its_own_is_left_to_gymnasium() -> None:
         del gym.registry["WrappedHopper-v0"]
 
 
+def test_without_islands_the_physics_is_the_same_to_ten_digits() -> None:
+    seen, flags = [], []
+    for islands in (True, False):
+        config = EnvConfig(id="HalfCheetah-v5", backend="mujoco", islands=islands)
+        lanes = make_lanes(config, probe(config), 1)
+        lanes.open(np.zeros(1, np.int64), 0)
+        rows, one = [lanes.reset(np.zeros(1, np.int32))], np.zeros(1, np.int32)
+        rows += [lanes.step(np.zeros((1, 6), np.float32), one).obs for _ in range(300)]
+        seen.append(np.concatenate(rows))
+        flags.append(lanes._robot.model.opt.disableflags)  # type: ignore[attr-defined]
+        lanes.close()
+    np.testing.assert_allclose(seen[0], seen[1], atol=1e-9)
+    assert flags[0] == 0 != flags[1]
+
+
 def test_the_mujoco_backend_names_the_robots_it_knows() -> None:
     with pytest.raises(EnvironmentFailure, match=r"does not serve 'Humanoid-v5'; it knows Ant-v5, .*Walker2d-v5"):
         probe(EnvConfig(id="Humanoid-v5", backend="mujoco"))

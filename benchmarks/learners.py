@@ -1,0 +1,196 @@
+"""Gradient learners: steps/s against Stable-Baselines3, an update against its bare products, stacked actors, the replay."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from baldwin.config import load_config
+from baldwin.learners import SAC, TD3, Learner, SACRule, TD3Rule, replay_columns
+from baldwin.ops.threads import cores, threads
+from baldwin.policies import PolicyConfig
+from baldwin.replay import Replay
+from baldwin.runs.run import Run, drive, resume, start
+from benchmarks.tools import HERE, peer_python, spread, table
+
+ENV, OBS, ACTIONS = "HalfCheetah-v5", 17, 6
+SB3 = ["stable-baselines3==2.9.2", "torch==2.13.0", "gymnasium[mujoco]==1.4.0", "mujoco==3.14.0"]
+UPDATES = 50
+
+
+def filled(rows: int, folder: Path | None = None) -> Replay:
+    """A replay of noise, as large as HalfCheetah's."""
+    rng = np.random.default_rng(0)
+    replay = Replay(replay_columns(OBS, np.empty((0, ACTIONS), np.float32)), rows, seed=0, folder=folder)
+    never = np.zeros(50_000, np.bool_)
+    for _ in range(0, rows, len(never)):
+        obs = rng.standard_normal((len(never) + 1, OBS), dtype=np.float32)
+        action = rng.uniform(-1, 1, (len(never), ACTIONS)).astype(np.float32)
+        reward = rng.standard_normal(len(never), dtype=np.float32)
+        replay.add({"obs": obs[:-1], "action": action, "reward": reward, "next_obs": obs[1:], "terminated": never, "truncated": never})
+    return replay
+
+
+def learner(kind: str, hidden: list[int], **rule: Any) -> Learner:
+    policy = {"hidden": hidden, "activation": "relu", "init": "torch", "normalize_obs": False}
+    sizes = {"obs_size": OBS, "actions": ACTIONS, "seed": 1}
+    critic = {"critic": {"hidden": hidden}}
+    if kind == "td3":
+        return TD3(PolicyConfig(**policy), TD3Rule(**critic, **rule), **sizes)
+    return SAC(PolicyConfig(**policy, head="gaussian"), SACRule(**critic, **rule), **sizes)
+
+
+def milliseconds(work: Callable[[], object], each: int = 1, repeats: int = 7) -> list[float]:
+    work()
+    found = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        work()
+        found.append((time.perf_counter() - begun) / each * 1e3)
+    return found
+
+
+def ours(kind: str, steps: int) -> float:
+    """Steps/s of a whole run with one update a step, from the first learning round on; checkpoints and evaluations are in it."""
+    marks: list[tuple[float, int]] = []
+
+    def watch(run: Run, line: dict[str, float]) -> None:
+        if line.get("update_to_data") == 1.0:
+            marks.append((time.perf_counter(), int(line["env_steps"])))
+
+    options = ["algorithm.start_steps=1000", f"stop.env_steps={steps}", "executor.name=inline"]
+    with tempfile.TemporaryDirectory() as folder:
+        drive(start(load_config(f"halfcheetah-{kind}", [], options), Path(folder) / "run"), [watch])
+    return (marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0])
+
+
+def theirs(kind: str, seconds: float) -> float:
+    python = peer_python("sb3", SB3)
+    command = [str(python), str(HERE / "sb3_peer.py"), kind, ENV, "--seconds", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1])["steps_per_second"])
+
+
+def products(kind: str, hidden: list[int], batch: int) -> Callable[[], None]:
+    """The matrix products of one update, forward and backward, and nothing else."""
+    actor, critic = (OBS, *hidden, ACTIONS * (2 if kind == "sac" else 1)), (OBS + ACTIONS, *hidden, 1)
+    # networks that go forward, of these with gradients of parameters, with gradients of inputs beyond the first layer
+    plans = [(actor, 1, 0, 0), (critic, 2, 0, 0), (critic, 2, 2, 0)]
+    plans += [(actor, 1, 1, 0), (critic, 2, 0, 2)] if kind == "sac" else []
+    jobs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def add(count: int, rows: int, inner: int, columns: int) -> None:
+        if count:
+            jobs.append((torch.randn(count, rows, inner), torch.randn(count, inner, columns)))
+
+    def plan(sizes: tuple[int, ...], forward: int, parameters: int, inputs: int) -> None:
+        for place, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+            add(forward, batch, fan_in, fan_out)
+            add(parameters, fan_out, batch, fan_in)
+            add(max(inputs, parameters if place else 0), batch, fan_out, fan_in)
+
+    for entry in plans:
+        plan(*entry)
+    half = len(jobs)
+    if kind == "td3":  # the actor's part, every second time
+        plan(actor, 1, 1, 0)
+        plan(critic, 1, 0, 1)
+    turn = [0]
+
+    def run() -> None:
+        turn[0] += 1
+        for a, b in jobs if turn[0] % 2 else jobs[:half]:
+            torch.bmm(a, b)
+
+    return run
+
+
+def speed(repeats: int, seconds: float) -> None:
+    rows = []
+    for kind in ("td3", "sac"):
+        mine, other = [], []
+        for _ in range(repeats):
+            mine.append(ours(kind, 1000 + 1000 * max(3, round(seconds / 5))))
+            other.append(theirs(kind, seconds))
+        ratios = [a / b for a, b in zip(mine, other, strict=True)]
+        rows.append([kind.upper(), spread(mine), spread(other), spread(ratios, 2)])
+    table(f"{ENV}, one update a step, 256-256, batch 256, all cores", ["learner", "baldwin steps/s", "SB3 steps/s", "ratio"], rows)
+
+
+def updates() -> None:
+    rows = []
+    replay = filled(100_000)
+    for kind in ("td3", "sac"):
+        for count in sorted({1, cores()}):
+            made = learner(kind, [256, 256], threads=count)
+            took = milliseconds(lambda made=made: made.update(replay, UPDATES), UPDATES)
+            with threads(count):
+                bare = products(kind, [256, 256], 256)
+                alone = milliseconds(lambda bare=bare: [bare() for _ in range(UPDATES)], UPDATES)
+            share = statistics.median(alone) / statistics.median(took)
+            rows.append([kind.upper(), str(count), spread(took, 2), spread(alone, 2), f"{share:.2f}"])
+    table("One update, 256-256, batch 256", ["learner", "threads", "ms", "bare products ms", "share that is products"], rows)
+
+
+def stacked() -> None:
+    """Five individuals of CEM-RL, 400-300, batch 256, actor steps only."""
+    replay, rows = filled(100_000), []
+    single = learner("td3", [400, 300], threads=1)
+    base = [5 * t for t in milliseconds(lambda: single.actor_steps(replay, UPDATES), UPDATES)]
+    rows.append(["five single steps, float32", spread(base, 2), "1.00"])
+    for precision in ("float32", "bfloat16"):
+        made = learner("td3", [400, 300], threads=1, precision=precision)
+        made.set_actor(np.repeat(made.actor_vectors(), 5, 0))
+        took = milliseconds(lambda made=made: made.actor_steps(replay, UPDATES), UPDATES)
+        rows.append([f"five stacked, {precision}", spread(took, 2), f"{statistics.median(base) / statistics.median(took):.2f}"])
+    table("Actor steps of five individuals, 400-300, batch 256, one thread", ["what", "ms for all five", "faster by"], rows)
+
+
+def memory() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        replay = filled(1_000_000, Path(folder))
+        rows = []
+        for steps in (1, 5):
+            took = milliseconds(lambda steps=steps: replay.draw(UPDATES, 256, steps, 0.99), UPDATES)
+            rows.append([f"batches of 256, {steps}-step", spread([1e3 / t for t in took]), spread([256e3 / t for t in took])])
+    table("Draws from a full replay of 1 M transitions", ["what", "batches/s", "transitions/s"], rows)
+
+
+def going_on() -> None:
+    """Fill a real run's replay to 1 M, stop it, resume it."""
+    base = ["algorithm.collect=1000", "algorithm.batch=16", "run.evaluate_every=1000", "run.checkpoint_every=80", "executor.name=inline"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        options = [*base, "algorithm.start_steps=1_000_000", "stop.env_steps=1_000_000"]
+        run = start(load_config("halfcheetah-td3", [], options), path)
+        drive(run)
+        begun = time.perf_counter()
+        again, _ = resume(path)
+        took = time.perf_counter() - begun
+        assert len(again.algorithm.replay) == 1_000_000  # type: ignore[attr-defined]
+        begun = time.perf_counter()
+        again.checkpoint(force=True)
+        saving = time.perf_counter() - begun
+        again.close()
+        size = sum(f.stat().st_size for f in (path / "replay").iterdir()) / 1e6
+    table("A run with a full replay of 1 M transitions", ["what", "value"], [
+        ["resume, seconds", f"{took:.2f}"], ["checkpoint, seconds", f"{saving:.2f}"], ["replay files, MB", f"{size:.0f}"],
+    ])  # fmt: skip
+
+
+def main(repeats: int, seconds: float) -> None:
+    updates()
+    stacked()
+    memory()
+    going_on()
+    speed(repeats, seconds)
