@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baldwin.learners.learner import Tensors
+from baldwin.learners.networks import Forward
 from baldwin.learners.sac import EntropyLearner, SACRule
 from baldwin.ops.targets import expected_soft_value
 from baldwin.policies import PolicyConfig
@@ -33,11 +34,11 @@ class DiscreteSAC(EntropyLearner):
         q = self.critic(x.expand(self.config.ensemble, -1, -1)).amin(0)
         return np.asarray(q.gather(1, index[:, None]).squeeze(1).cpu().numpy())
 
-    def _fit_critics(self, batch: Tensors, actor: Tensor, alpha: Tensor) -> dict[str, Tensor]:
+    def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
         """y = r + discount sum_a pi(a|s') (min Q'(s', a) - alpha log pi(a|s'))."""
         count = self.config.ensemble
         with torch.no_grad():
-            log_probs = torch.log_softmax(self.actor.apply(actor, batch.next_obs[None])[0].float(), -1)
+            log_probs = torch.log_softmax(actor(batch.next_obs[None])[0].float(), -1)
             q_next = self._pessimist(self.critic.slow(batch.next_obs.expand(count, -1, -1)))
             y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
         index = batch.action.expand(count, -1).unsqueeze(-1)
@@ -51,6 +52,6 @@ class DiscreteSAC(EntropyLearner):
             q = self._judged(self.critic(flat.expand(self.config.ensemble, -1, -1))).view_as(log_probs)
         probs = log_probs.exp()
         loss = -expected_soft_value(probs, log_probs, q, alpha).mean() * len(obs)
-        gradient = self.actor.descend(loss)
+        self.actor.descend(loss)
         entropy = -(probs * log_probs).sum(-1).detach().mean()
-        return {"actor_loss": loss.detach() / len(obs), "actor_gradient_norm": gradient.norm()}, entropy
+        return {"actor_loss": loss.detach() / len(obs)}, entropy

@@ -115,7 +115,7 @@ class Learner(ABC):
     def critic_steps(self, replay: Source, k: int, target_policy: NDArray[np.float32] | None = None) -> Metrics:
         """k steps of the critics alone, their targets after each; actions by this fixed policy, or by the actor."""
         if target_policy is not None:
-            self.actor.target = torch.from_numpy(np.array(target_policy, np.float32)).reshape(1, -1).to(self.device)
+            self.actor.set_target(np.atleast_2d(target_policy))
         return self._each(replay, k, self._critic_step)
 
     def actor_steps(self, replay: Source, k: int, fresh: bool = True) -> Metrics:
@@ -175,7 +175,8 @@ class Learner(ABC):
                 where = f"batch {int(bad[0, 0]) + 1} of {k}, drawn after {self.updates - k} updates"
                 raise Diverged(f"{name} is {float(stacked[tuple(bad[0])])} in {where}: the learner has diverged. Lower the learning rates")
             means[name] = float(stacked.mean())
-        return means
+        norms = {"critic_gradient_norm": self.critic.gradient, "actor_gradient_norm": self.actor.gradient}
+        return means | {name: float(gradient.norm()) for name, gradient in norms.items()}
 
     def _batches(self, replay: Source, k: int, rows: int) -> Iterator[Tensors]:
         """k batches out of one draw, as many times as large as there are rows to share them."""

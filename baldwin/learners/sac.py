@@ -16,7 +16,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from baldwin.learners.learner import Learner, LearnerConfig, Tensors, together
-from baldwin.learners.networks import Rows
+from baldwin.learners.networks import Forward, Rows
 from baldwin.learners.off_policy import OffPolicyConfig
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian
 from baldwin.policies import PolicyConfig
@@ -86,7 +86,7 @@ class EntropyLearner(Learner):
 
     def _joint_step(self, batch: Tensors) -> dict[str, Tensor]:
         alpha = self._alpha()
-        seen = self._fit_critics(batch, self.actor.online.detach(), alpha)
+        seen = self._fit_critics(batch, self.actor.frozen, alpha)
         if self.updates % self.config.policy_delay == 0:
             moved, entropy = self._fit_actor(batch.obs[None], alpha)
             seen |= moved | self._price(entropy)
@@ -94,7 +94,7 @@ class EntropyLearner(Learner):
         return seen
 
     def _critic_step(self, batch: Tensors) -> dict[str, Tensor]:
-        seen = self._fit_critics(batch, self.actor.target, self._alpha())
+        seen = self._fit_critics(batch, self.actor.slow, self._alpha())
         self.critic.follow(self.config.tau)
         return seen
 
@@ -104,9 +104,9 @@ class EntropyLearner(Learner):
     def _regress(self, q: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Down the sum over critics of mean (Q - y)^2 / 2."""
         loss = 0.5 * (q - y).square().mean(1).sum()
-        gradient = self.critic.descend(loss)
+        self.critic.descend(loss)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean(), "critic_gradient_norm": gradient.norm()}
+        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     def _pessimist(self, q: Tensor) -> Tensor:
         """The minimum over a random subset of the critics [C, ...]."""
@@ -120,7 +120,7 @@ class EntropyLearner(Learner):
         """What the actor climbs: the minimum of a pair, the mean of an ensemble."""
         return q.amin(0) if self.config.subset == self.config.ensemble else q.mean(0)
 
-    def _fit_critics(self, batch: Tensors, actor: Tensor, alpha: Tensor) -> dict[str, Tensor]:
+    def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
         raise NotImplementedError
 
     def _fit_actor(self, obs: Tensor, alpha: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -148,11 +148,11 @@ class SAC(EntropyLearner):
         mean, log_std = split_gaussian(out)
         return tanh_gaussian(mean, log_std, self._noise(mean))
 
-    def _fit_critics(self, batch: Tensors, actor: Tensor, alpha: Tensor) -> dict[str, Tensor]:
+    def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
         """y = r + discount (min Q'(s', a') - alpha log pi(a'|s')), a' sampled."""
         count = self.config.ensemble
         with torch.no_grad():
-            action, log_prob = self._sample(self.actor.apply(actor, batch.next_obs[None])[0])
+            action, log_prob = self._sample(actor(batch.next_obs[None])[0])
             q_next = self.critic.slow(together(batch.next_obs, action, count)).squeeze(-1)
             y = batch.reward + batch.discount * soft_value(self._pessimist(q_next), log_prob, alpha)
         return self._regress(self.critic(together(batch.obs, batch.action, count)).squeeze(-1), y)
@@ -162,5 +162,5 @@ class SAC(EntropyLearner):
         action, log_prob = self._sample(self.actor(obs))
         q = self.critic.frozen(together(obs.flatten(0, 1), action.flatten(0, 1), self.config.ensemble)).squeeze(-1)
         loss = -soft_value(self._judged(q), log_prob.flatten(), alpha).mean() * len(obs)
-        gradient = self.actor.descend(loss)
-        return {"actor_loss": loss.detach() / len(obs), "actor_gradient_norm": gradient.norm()}, -log_prob.detach().mean()
+        self.actor.descend(loss)
+        return {"actor_loss": loss.detach() / len(obs)}, -log_prob.detach().mean()

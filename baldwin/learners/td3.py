@@ -69,14 +69,14 @@ class TD3(Learner):
             y = batch.reward + batch.discount * self.critic.slow(together(batch.next_obs, action, 2)).squeeze(-1).amin(0)
         q = self.critic(together(batch.obs, batch.action, 2)).squeeze(-1)
         loss = (q - y).square().mean(1).sum()
-        gradient = self.critic.descend(loss)
+        self.critic.descend(loss)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean(), "critic_gradient_norm": gradient.norm()}
+        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     def _actor_step(self, obs: Tensor) -> dict[str, Tensor]:
         """Down - mean Q1(s, pi(s)), for each row of actors with a batch of its own."""
         action = torch.tanh(self.actor(obs))
         q = self.critic.frozen(torch.cat([obs, action], -1).flatten(0, 1)[None])
         loss = -q.mean() * len(obs)
-        gradient = self.actor.descend(loss)
-        return {"actor_loss": loss.detach() / len(obs), "actor_gradient_norm": gradient.norm()}
+        self.actor.descend(loss)
+        return {"actor_loss": loss.detach() / len(obs)}

@@ -10,23 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import leaky_relu_
 
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise, Shape
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh_,
-    "relu": torch.relu_,
-    "selu": torch.selu_,
-    "leaky-relu": leaky_relu_,
-}
-
-
-def split(rows: Tensor, shapes: tuple[Shape, ...]) -> list[Tensor]:
-    """Parameter tensors [N, *shape] as views of flat rows [N, D]."""
-    parts = torch.split(rows, [math.prod(s) for s in shapes], 1)  # one node in the graph, however many layers
-    return [part.view(len(rows), *s) for part, s in zip(parts, shapes, strict=True)]
+from baldwin.policies.passes import ACTIVATIONS, Bound
 
 
 class MLP:
@@ -35,7 +22,7 @@ class MLP:
     def __init__(self, sizes: tuple[int, ...], activation: str, init: str, output_scale: float) -> None:
         self.sizes = sizes
         self.shapes: tuple[Shape, ...] = tuple(shape for i, o in pairwise(sizes) for shape in ((o, i), (o,)))
-        self._activate = ACTIVATIONS[activation]
+        self._activation = activation
         self._init, self._output_scale = init, output_scale
 
     def init(self, seed: int, stream: seeds.Stream = seeds.Stream.INIT) -> NDArray[np.float32]:
@@ -59,19 +46,10 @@ class MLP:
         return lambda x: forward(x.unsqueeze(1)).squeeze(1)
 
     def bind_batches(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        tensors = split(rows, self.shapes)
-        layers = [(w.transpose(1, 2), b.unsqueeze(1)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
-
-        def forward(h: Tensor) -> Tensor:
-            for weight, bias in layers[:-1]:
-                h = self._activate(torch.baddbmm(bias, h, weight))
-            weight, bias = layers[-1]
-            return torch.baddbmm(bias, h, weight)
-
-        return forward
+        return Bound(rows, self.shapes, self._activation)
 
     def bind_low_rank(self, center: Tensor, noise: Noise, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        count, r = len(rows), noise.rank
+        count, r, activate = len(rows), noise.rank, ACTIVATIONS[self._activation]
         tensors = [(center[params].view(shape), rows[:, normals], shape) for shape, params, normals in noise.slices()]
         layers = []
         for (weight, thin, (fan_out, fan_in)), (bias, own_bias, _) in zip(tensors[::2], tensors[1::2], strict=True):
@@ -84,7 +62,7 @@ class MLP:
             for number, (weight, bias, a, b, own_bias) in enumerate(layers):
                 own = torch.bmm(torch.bmm(h.unsqueeze(1), b), a).squeeze(1)  # the base product below is shared by all
                 h = torch.addmm(bias, h, weight).add_(own).add_(own_bias)
-                h = self._activate(h) if number < len(layers) - 1 else h
+                h = activate(h) if number < len(layers) - 1 else h
             return h
 
         return forward

@@ -16,7 +16,7 @@ from torch.func import functional_call, vmap
 from baldwin.errors import ConfigError, nearest
 from baldwin.ops.noise import Noise, Shape
 from baldwin.ops.threads import one_thread
-from baldwin.policies.mlp import split
+from baldwin.policies.passes import split
 
 
 def find_class(path: str) -> type[nn.Module]:
