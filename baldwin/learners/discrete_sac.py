@@ -41,17 +41,17 @@ class DiscreteSAC(EntropyLearner):
             log_probs = torch.log_softmax(actor(batch.next_obs[None])[0].float(), -1)
             q_next = self._pessimist(self.critic.slow(batch.next_obs.expand(count, -1, -1)))
             y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
-        index = batch.action.expand(count, -1).unsqueeze(-1)
-        return self._regress(self.critic(batch.obs.expand(count, -1, -1)).gather(2, index).squeeze(-1), y)
+        return self._regress(batch.obs.expand(count, -1, -1), y, batch.action)
 
     def _fit_actor(self, obs: Tensor, alpha: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Down mean sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)), for each row of actors."""
         log_probs = torch.log_softmax(self.actor(obs).float(), -1)
         with torch.no_grad():  # Q does not depend on the actor here
             flat = obs.flatten(0, 1)
-            q = self._judged(self.critic(flat.expand(self.config.ensemble, -1, -1))).view_as(log_probs)
+            q = self.critic(flat.expand(self.config.ensemble, -1, -1)).float()
+            q = (self._credit(q) * q).sum(0).view_as(log_probs)
         probs = log_probs.exp()
         loss = -expected_soft_value(probs, log_probs, q, alpha).mean() * len(obs)
-        self.actor.descend(loss)
+        self.actor.pull([loss], [torch.ones_like(loss)])
         entropy = -(probs * log_probs).sum(-1).detach().mean()
         return {"actor_loss": loss.detach() / len(obs)}, entropy

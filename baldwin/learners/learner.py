@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baldwin.errors import ConfigError, Diverged
-from baldwin.learners.networks import Networks
+from baldwin.learners.networks import Actors, Critics
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.targets import bootstrap_discount
@@ -96,11 +96,11 @@ class Learner(ABC):
         self.updates = 0  # critic steps ever made
         self._calls = 0  # each has random numbers of its own
         network = make_policy(policy, obs_size, outputs)
-        self.actor = Networks(network, network.init(seed)[None], config.actor_lr, self.device)
+        self.actor = Actors(network, network.init(seed)[None], config.actor_lr, self.device)
         count, inputs, outs = critics
         judge = MLP((inputs, *config.critic.hidden, outs), config.critic.activation, "torch", 1.0)
         rows = np.stack([judge.init(seeds.mix(seed, n), seeds.Stream.CRITIC) for n in range(count)])
-        self.critic = Networks(judge, rows, config.critic_lr, self.device)
+        self.critic = Critics(judge, rows, config.critic_lr, self.device)
         self._generator = torch.Generator(self.device)
         self.normalize(Moments.empty(obs_size))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from torch.optim.adam import adam
 
 from baldwin.ops.targets import polyak_
 from baldwin.policies import Policy
+from baldwin.policies.mlp import MLP
+from baldwin.policies.passes import Bound
 from baldwin.types import State
 
 Forward = Callable[[Tensor], Tensor]
@@ -27,22 +30,20 @@ class Rows:
 
     def set(self, rows: NDArray[np.float32]) -> None:
         """Begin again at these parameters."""
-        self.online = torch.from_numpy(np.array(rows, np.float32)).to(self._device).requires_grad_()
-        self._frozen = self.online.detach()
-        self.gradient = torch.zeros_like(self._frozen)  # of the last step
+        self.online = torch.from_numpy(np.array(rows, np.float32)).to(self._device)
+        self.gradient = torch.zeros_like(self.online)  # of the last step
         self.fresh_optimizer()
 
     def fresh_optimizer(self) -> None:
         """Forget the moments."""
-        self._adam = {"step": torch.zeros((), device=self._device)} | {n: torch.zeros_like(self._frozen) for n in ("mean", "square")}
+        self._adam = {"step": torch.zeros((), device=self._device)} | {n: torch.zeros_like(self.online) for n in ("mean", "square")}
 
-    def descend(self, loss: Tensor) -> None:
-        """One Adam step down this loss."""
-        (self.gradient,) = torch.autograd.grad(loss, self.online)
-        memory = self._adam
+    def descend(self, gradient: Tensor) -> None:
+        """One Adam step against this gradient [N, D]."""
+        self.gradient, memory = gradient, self._adam
         adam(
-            [self._frozen],
-            [self.gradient],
+            [self.online.detach()],
+            [gradient],
             [memory["mean"]],
             [memory["square"]],
             [],
@@ -59,7 +60,7 @@ class Rows:
 
     def vectors(self) -> NDArray[np.float32]:
         """The parameters [N, D], copied out."""
-        return self._frozen.cpu().numpy().copy()
+        return self.online.detach().cpu().numpy().copy()
 
     def state_dict(self) -> State:
         """Parameters and moments."""
@@ -74,33 +75,21 @@ class Rows:
 class Networks(Rows):
     """N networks of one shape, and targets that follow them slowly. Their passes are bound once, not at each call."""
 
-    def __init__(self, network: Policy, rows: NDArray[np.float32], lr: float, device: torch.device) -> None:
-        self._network = network
-        super().__init__(rows, lr, device)
+    network: Policy
 
     def set(self, rows: NDArray[np.float32]) -> None:
         """Begin again at these parameters, targets too."""
         super().set(rows)
-        self._forward = self._network.bind_batches(self.online)
-        self._without_graph = {n: self._network.bind_batches(self._frozen[:n]) for n in {1, len(rows)}}
         self.set_target(rows)
 
     def set_target(self, rows: NDArray[np.float32]) -> None:
         """Let the targets be these; they need not be as many."""
         self.target = torch.from_numpy(np.array(rows, np.float32)).to(self._device)
-        self.slow = self._network.bind_batches(self.target)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Outputs [N, B, out] for [N, B, in], with a graph to the parameters."""
-        return self._forward(inputs)
-
-    def frozen(self, inputs: Tensor) -> Tensor:
-        """Outputs of as many networks as there are inputs; gradients reach the inputs only."""
-        return self._without_graph[len(inputs)](inputs)
+        self.slow = self.network.bind_batches(self.target)
 
     def follow(self, tau: float) -> None:
         """Move the targets."""
-        polyak_(self.target, self._frozen, tau)
+        polyak_(self.target, self.online.detach(), tau)
 
     def state_dict(self) -> State:
         """Parameters, moments and targets."""
@@ -110,3 +99,67 @@ class Networks(Rows):
         """Be the networks that wrote `state`."""
         super().load_state_dict(state)
         self.set_target(state["target"])
+
+
+class Actors(Networks):
+    """Policies of any kind; autograd finds their gradients."""
+
+    def __init__(self, network: Policy, rows: NDArray[np.float32], lr: float, device: torch.device) -> None:
+        self.network = network
+        super().__init__(rows, lr, device)
+
+    def set(self, rows: NDArray[np.float32]) -> None:
+        """Begin again at these parameters."""
+        super().set(rows)
+        self.online.requires_grad_()
+        self._forward = self.network.bind_batches(self.online)
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Outputs [N, B, out] for [N, B, obs], with a graph to the parameters unless it is switched off."""
+        return self._forward(obs)
+
+    def pull(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+        """One step, given how the loss changes with what was made of the networks' outputs."""
+        self.descend(torch.autograd.grad(outputs, self.online, gradients)[0])
+
+
+class Critics(Networks):
+    """Perceptrons that judge. Their losses are simple, so their gradients are written down: there is no graph."""
+
+    def __init__(self, network: MLP, rows: NDArray[np.float32], lr: float, device: torch.device) -> None:
+        self.network = network
+        self._buffer = torch.empty(0)
+        super().__init__(rows, lr, device)
+
+    def set(self, rows: NDArray[np.float32]) -> None:
+        """Begin again at these parameters."""
+        super().set(rows)
+        self._buffer = torch.empty_like(self.online)
+        binding = self.network.bind_batches
+        self._bound = {n: cast("Bound", binding(self.online[:n])) for n in {1, len(rows)}}
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Values [N, B, out] of as many critics as there are inputs [N, B, in]."""
+        return self._bound[len(inputs)](inputs)
+
+    def fit(self, inputs: Tensor, y: Tensor, scale: float, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One step down `scale` x the sum over critics of mean (Q - y)^2; of several outputs, of the chosen [B] only. Gives Q and that loss."""
+        bound = self._bound[len(inputs)]
+        out, given = bound.keep(inputs)
+        index = torch.zeros_like(y, dtype=torch.int64) if chosen is None else chosen
+        q = out.squeeze(-1) if chosen is None else out.gather(2, index.expand(len(out), -1).unsqueeze(-1)).squeeze(-1)
+        error = q - y
+        slope = (error * (2 * scale / len(y))).unsqueeze(-1)
+        if chosen is not None:
+            slope = torch.zeros_like(out).scatter_(2, index.expand(len(out), -1).unsqueeze(-1), slope)
+        bound.back(given, slope.to(out.dtype), self._buffer)
+        self.descend(self._buffer)
+        return q, scale * error.square().mean(1).sum()
+
+    def slope(self, inputs: Tensor, weigh: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Q [N, B], and how the sum of weigh(Q) x Q changes with the inputs, summed over the critics [B, in]."""
+        bound = self._bound[len(inputs)]
+        out, given = bound.keep(inputs)
+        weights = weigh(out.squeeze(-1))
+        found = bound.back(given, weights.unsqueeze(-1).to(out.dtype), inputs=True)
+        return out.squeeze(-1), cast("Tensor", found).float().sum(0)

@@ -76,17 +76,17 @@ class EntropyLearner(Learner):
         self._log_alpha.load_state_dict(state["log_alpha"])
 
     def _alpha(self) -> Tensor:
-        return self._log_alpha.online.detach().exp().squeeze()
+        return self._log_alpha.online.exp().squeeze()
 
     def _price(self, entropy: Tensor) -> dict[str, Tensor]:
-        """Move log alpha down log alpha (H - wanted H): the price falls while there is more entropy than wanted."""
+        """Down log alpha (H - wanted H), whose slope is H - wanted H: the price falls while there is more entropy than wanted."""
         if self.config.alpha == "auto":
-            self._log_alpha.descend((self._log_alpha.online * (entropy - self._target_entropy)).mean())
+            self._log_alpha.descend((entropy - self._target_entropy).view(1, 1))
         return {"entropy": entropy, "alpha": self._alpha()}
 
     def _joint_step(self, batch: Tensors) -> dict[str, Tensor]:
         alpha = self._alpha()
-        seen = self._fit_critics(batch, self.actor.frozen, alpha)
+        seen = self._fit_critics(batch, self.actor, alpha)
         if self.updates % self.config.policy_delay == 0:
             moved, entropy = self._fit_actor(batch.obs[None], alpha)
             seen |= moved | self._price(entropy)
@@ -101,12 +101,11 @@ class EntropyLearner(Learner):
     def _actor_step(self, obs: Tensor) -> dict[str, Tensor]:
         return self._fit_actor(obs, self._alpha())[0]
 
-    def _regress(self, q: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def _regress(self, inputs: Tensor, y: Tensor, chosen: Tensor | None = None) -> dict[str, Tensor]:
         """Down the sum over critics of mean (Q - y)^2 / 2."""
-        loss = 0.5 * (q - y).square().mean(1).sum()
-        self.critic.descend(loss)
+        q, loss = self.critic.fit(inputs, y, 0.5, chosen)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+        return {"critic_loss": loss, "q_mean": q.mean()}
 
     def _pessimist(self, q: Tensor) -> Tensor:
         """The minimum over a random subset of the critics [C, ...]."""
@@ -116,9 +115,11 @@ class EntropyLearner(Learner):
             q = q[chosen]
         return q.amin(0)
 
-    def _judged(self, q: Tensor) -> Tensor:
-        """What the actor climbs: the minimum of a pair, the mean of an ensemble."""
-        return q.amin(0) if self.config.subset == self.config.ensemble else q.mean(0)
+    def _credit(self, q: Tensor) -> Tensor:
+        """How much each critic [C, ...] counts in what the actor climbs: the minimum of a pair, the mean of an ensemble."""
+        if self.config.subset < self.config.ensemble:
+            return torch.full_like(q, 1 / len(q))
+        return torch.zeros_like(q).scatter_(0, q.argmin(0, keepdim=True), 1.0)
 
     def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
         raise NotImplementedError
@@ -155,12 +156,13 @@ class SAC(EntropyLearner):
             action, log_prob = self._sample(actor(batch.next_obs[None])[0])
             q_next = self.critic.slow(together(batch.next_obs, action, count)).squeeze(-1)
             y = batch.reward + batch.discount * soft_value(self._pessimist(q_next), log_prob, alpha)
-        return self._regress(self.critic(together(batch.obs, batch.action, count)).squeeze(-1), y)
+        return self._regress(together(batch.obs, batch.action, count), y)
 
     def _fit_actor(self, obs: Tensor, alpha: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Down mean (alpha log pi(a|s) - Q(s, a)), a sampled, for each row of actors."""
         action, log_prob = self._sample(self.actor(obs))
-        q = self.critic.frozen(together(obs.flatten(0, 1), action.flatten(0, 1), self.config.ensemble)).squeeze(-1)
-        loss = -soft_value(self._judged(q), log_prob.flatten(), alpha).mean() * len(obs)
-        self.actor.descend(loss)
-        return {"actor_loss": loss.detach() / len(obs)}, -log_prob.detach().mean()
+        inputs = together(obs.flatten(0, 1), action.detach().flatten(0, 1), self.config.ensemble)
+        q, slope = self.critic.slope(inputs, lambda q: self._credit(q) * (-1 / obs.shape[1]))
+        self.actor.pull([action, log_prob], [slope[:, obs.shape[-1] :].view_as(action), (alpha / obs.shape[1]).expand_as(log_prob)])
+        entropy = -log_prob.detach().mean()
+        return {"actor_loss": -(alpha * entropy + (self._credit(q) * q).sum(0).mean())}, entropy

@@ -67,16 +67,14 @@ class TD3(Learner):
             greedy = torch.tanh(self.actor.slow(batch.next_obs[None]))[0]
             action = smoothed(greedy, self._noise(greedy), self.config.target_noise, self.config.target_noise_clip)
             y = batch.reward + batch.discount * self.critic.slow(together(batch.next_obs, action, 2)).squeeze(-1).amin(0)
-        q = self.critic(together(batch.obs, batch.action, 2)).squeeze(-1)
-        loss = (q - y).square().mean(1).sum()
-        self.critic.descend(loss)
+        q, loss = self.critic.fit(together(batch.obs, batch.action, 2), y, 1.0)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+        return {"critic_loss": loss, "q_mean": q.mean()}
 
     def _actor_step(self, obs: Tensor) -> dict[str, Tensor]:
         """Down - mean Q1(s, pi(s)), for each row of actors with a batch of its own."""
         action = torch.tanh(self.actor(obs))
-        q = self.critic.frozen(torch.cat([obs, action], -1).flatten(0, 1)[None])
-        loss = -q.mean() * len(obs)
-        self.actor.descend(loss)
-        return {"actor_loss": loss.detach() / len(obs)}
+        inputs = torch.cat([obs, action.detach()], -1).flatten(0, 1)
+        q, slope = self.critic.slope(inputs[None], lambda q: torch.full_like(q, -1 / obs.shape[1]))
+        self.actor.pull([action], [slope[:, obs.shape[-1] :].view_as(action)])
+        return {"actor_loss": -q.mean()}

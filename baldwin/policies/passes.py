@@ -1,7 +1,7 @@
 """The passes of stacked perceptrons, forward and back.
 
-A whole network is one node of autograd's graph. The gradients of all its parameters are written where they belong in one
-flat row: no node for each layer, no copies of transposed gradients, no concatenation.
+The gradients of all parameters are written where they belong in one flat row: no node of a graph for each layer, no copies
+of transposed gradients, no concatenation. Where a loss is simple its gradient is written down, and there is no graph at all.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "selu": torch.selu_,
     "leaky-relu": leaky_relu_,
 }
-SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "tanh": torch.ops.aten.tanh_backward,
-    "relu": lambda grad, h: cast("Tensor", torch.ops.aten.threshold_backward(grad, h, 0)),
-    "selu": lambda grad, h: cast("Tensor", torch.ops.aten.elu_backward(grad, SELU_ALPHA, SELU_SCALE, 1, True, h)),
-    "leaky-relu": lambda grad, h: cast("Tensor", torch.ops.aten.leaky_relu_backward(grad, h, 0.01, True)),
+SLOPES: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "tanh": lambda grad, h: torch.ops.aten.tanh_backward(grad, h, grad_input=grad),
+    "relu": lambda grad, h: torch.ops.aten.threshold_backward(grad, h, 0, grad_input=grad),
+    "selu": lambda grad, h: torch.ops.aten.elu_backward(grad, SELU_ALPHA, SELU_SCALE, 1, True, h, grad_input=grad),
+    "leaky-relu": lambda grad, h: torch.ops.aten.leaky_relu_backward(grad, h, 0.01, True, grad_input=grad),
 }
-"""The gradient before an activation, from the gradient after it and the activation's own result."""
+"""Turn the gradient after an activation into the one before it, in place, given the activation's own result."""
+NARROW = 64  # columns; below, a product is slower when it is written in between others than when it is copied there
 
 
 def split(rows: Tensor, shapes: tuple[Shape, ...]) -> list[Tensor]:
@@ -49,65 +50,66 @@ class Bound:
 
     def __init__(self, rows: Tensor, shapes: tuple[Shape, ...], activation: str) -> None:
         self._rows, self._shapes = rows, shapes
-        self.activate, self.slope = ACTIVATIONS[activation], SLOPES[activation]
-        self.layers = layers_of(rows.detach(), shapes)
-        self.passes = self._returned = 0
-        self._buffer: tuple[Tensor, list[Tensor]] | None = None
+        self._activate, self._slope = ACTIVATIONS[activation], SLOPES[activation]
+        self._layers = layers_of(rows.detach(), shapes)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs [N, B, out] for [N, B, in]."""
         if not torch.is_grad_enabled() or not (self._rows.requires_grad or x.requires_grad):
-            return self._through(x, self.layers)
+            return self._through(x, self._layers)
         if torch.is_autocast_enabled(x.device.type):  # autograd knows which products were taken in half precision
             return self._through(x, layers_of(self._rows, self._shapes))
         return cast("Tensor", Pass.apply(self._rows, x, self))  # type: ignore[no-untyped-call]
 
     def _through(self, h: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
         for weight, bias in layers[:-1]:
-            h = self.activate(torch.baddbmm(bias, h, weight))
+            h = self._activate(torch.baddbmm(bias, h, weight))
         weight, bias = layers[-1]
         return torch.baddbmm(bias, h, weight)
 
-    def gradient(self, number: int) -> tuple[Tensor, list[Tensor]]:
-        """Where pass `number` puts its gradient, and the views of its parts. The same memory again, unless passes are mixed."""
-        alone, self._returned = number == self._returned + 1, number
-        if alone and self._buffer:
-            return self._buffer
-        flat = torch.empty_like(self._rows, requires_grad=False)
-        found = flat, split(flat, self._shapes)
-        if alone:
-            self._buffer = found
-        return found
+    def keep(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, and what each layer was given: all that `back` needs."""
+        given = [x]
+        for weight, bias in self._layers[:-1]:
+            given.append(self._activate(torch.baddbmm(bias, given[-1], weight)))
+        weight, bias = self._layers[-1]
+        return torch.baddbmm(bias, given[-1], weight), given
+
+    def back(self, given: list[Tensor], grad: Tensor, into: Tensor | None = None, inputs: bool = False) -> Tensor | None:
+        """From the gradient of the outputs [N, B, out] to that of the parameters, written into [N, D], and of the inputs if asked for."""
+        parts = split(into, self._shapes) if into is not None else []
+        for place in range(len(self._layers) - 1, -1, -1):
+            if place < len(self._layers) - 1:
+                self._slope(grad, given[place + 1])  # in place: it was made below, in the turn before
+            if parts:
+                self._write(parts[2 * place], grad.transpose(1, 2), given[place])
+                torch.sum(grad, 1, out=parts[2 * place + 1])
+            if place or inputs:
+                grad = torch.bmm(grad, self._layers[place][0].transpose(1, 2))
+        return grad if inputs else None
+
+    def _write(self, place: Tensor, left: Tensor, right: Tensor) -> None:
+        if place.shape[2] < NARROW or left.dtype != place.dtype or torch.is_autocast_enabled(left.device.type):
+            place.copy_(torch.bmm(left, right))
+        else:
+            torch.bmm(left, right, out=place)
 
 
 class Pass(torch.autograd.Function):
-    """Forward keeps what each layer gave; backward goes through it once."""
+    """The same for autograd: forward keeps, backward goes back."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, x: Tensor, bound: Bound) -> Tensor:
         """Outputs [N, B, out]."""
-        seen, last = [x], len(bound.layers) - 1
-        for place, (weight, bias) in enumerate(bound.layers):
-            h = torch.baddbmm(bias, seen[place], weight)
-            seen.append(bound.activate(h) if place < last else h)
-        bound.passes += 1
-        ctx.bound, ctx.number = bound, bound.passes
-        ctx.save_for_backward(rows, *seen[:-1])  # the rows only so that a change of them in between is noticed
-        return seen[-1]
+        out, given = bound.keep(x)
+        ctx.bound = bound
+        ctx.save_for_backward(rows, *given)  # the rows only so that a change of them in between is noticed
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         """To parameters and inputs, as far as they are asked for."""
-        grad, bound, (_, *seen) = grads[0], ctx.bound, ctx.saved_tensors
+        rows, *given = ctx.saved_tensors
         for_rows, for_x, _ = ctx.needs_input_grad
-        flat, parts = bound.gradient(ctx.number) if for_rows else (None, [])
-        last = len(bound.layers) - 1
-        for place in range(last, -1, -1):
-            if place < last:
-                grad = bound.slope(grad, seen[place + 1])
-            if for_rows:
-                torch.bmm(grad.transpose(1, 2), seen[place], out=parts[2 * place])
-                torch.sum(grad, 1, out=parts[2 * place + 1])
-            if place or for_x:
-                grad = torch.bmm(grad, bound.layers[place][0].transpose(1, 2))
-        return flat, grad if for_x else None, None
+        into = torch.empty_like(rows) if for_rows else None
+        return into, ctx.bound.back(given, grads[0], into, for_x), None

@@ -96,22 +96,22 @@ def test_state_is_a_round_trip(make: Make) -> None:
 
 
 @every
-def test_an_actor_step_has_no_critic_parameter_in_its_graph(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_step_leaves_no_trace_in_the_critics(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make()
-    before, losses = learner.critic.vectors(), []
-    descend = learner.actor.descend
-    monkeypatch.setattr(learner.actor, "descend", lambda loss: losses.append(loss) or descend(loss))
-    moved = learner.actor_vectors()
+    before, moved, gradient = learner.critic.vectors(), learner.actor_vectors(), learner.critic.gradient
+    graphs: list[torch.Tensor] = []
+    pull = learner.actor.pull
+    monkeypatch.setattr(learner.actor, "pull", lambda outputs, slopes: graphs.extend(outputs) or pull(outputs, slopes))
     learner.actor_steps(memory(learner), 3)
-    leaves, nodes = set(), [losses[0].grad_fn]
+    leaves, nodes = set(), [g.grad_fn for g in graphs]
     while nodes:
         node = nodes.pop()
-        if node is None:
-            continue
-        if hasattr(node, "variable"):
-            leaves.add(node.variable)
-        nodes += [n for n, _ in node.next_functions]
+        if node is not None:
+            leaves |= {node.variable} if hasattr(node, "variable") else set()
+            nodes += [n for n, _ in node.next_functions]
     assert leaves == {learner.actor.online}
+    assert not learner.critic.online.requires_grad
+    assert learner.critic.gradient is gradient
     np.testing.assert_array_equal(learner.critic.vectors(), before)
     assert not np.array_equal(learner.actor_vectors(), moved)
 
@@ -160,7 +160,8 @@ def test_a_kept_optimiser_differs_from_a_fresh_one() -> None:
 def test_an_ensemble_takes_the_minimum_of_a_subset_and_climbs_the_mean() -> None:
     learner = sac(ensemble=5, subset=2)
     q = torch.arange(5.0)[:, None]
-    assert learner._judged(q).item() == 2.0
+    assert (learner._credit(q) * q).sum().item() == 2.0
+    assert (sac()._credit(q[3:]) * q[3:]).sum().item() == 3.0
     assert {learner._pessimist(q).item() for _ in range(200)} == {0.0, 1.0, 2.0, 3.0}
     learner.update(memory(learner), 2)
     with pytest.raises(ValueError, match="expected subset <= ensemble"):

@@ -10,6 +10,7 @@ from baldwin.errors import ConfigError
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Noise
 from baldwin.policies import ActionMap, GreedyPolicy, Normalizer, PolicyConfig, make_policy, stack_members
+from baldwin.policies.mlp import MLP
 from baldwin.types import Perturbation, Trial
 
 
@@ -163,3 +164,17 @@ def test_greedy_policy_carries_its_normaliser() -> None:
     params = np.array([1.0, 0.0, 0.0], np.float32)
     policy = GreedyPolicy(config, obs, act, params, Moments.of(np.array([[0.0, 0.0], [4.0, 4.0]])))
     assert policy.act(np.array([4.0, 0.0], np.float32)) == pytest.approx(np.tanh(1.0))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "selu", "leaky-relu"])
+def test_gradients_of_a_stack_are_those_of_autograd(activation: str) -> None:
+    net = MLP((3, 5, 4, 2), activation, "torch", 1.0)
+    rows = torch.from_numpy(np.stack([net.init(1), net.init(2)])).double().requires_grad_()
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 6, 3))).requires_grad_()
+    bound = net.bind_batches(rows)
+    assert torch.autograd.gradcheck(lambda r, i: net.bind_batches(r)(i), (rows, x))
+    once = torch.autograd.grad(bound(x).square().sum(), rows)[0].clone()
+    twice = torch.autograd.grad(bound(x).square().sum() + bound(x).square().sum(), rows)[0]
+    again = torch.autograd.grad(bound(x).square().sum(), rows)[0]
+    torch.testing.assert_close(twice, 2 * once)
+    torch.testing.assert_close(again, once)
