@@ -37,7 +37,7 @@ class DiscreteSAC(EntropyLearner):
     def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
         """y = r + discount sum_a pi(a|s') (min Q'(s', a) - alpha log pi(a|s'))."""
         count = self.config.ensemble
-        with torch.no_grad():
+        with torch.inference_mode():
             log_probs = torch.log_softmax(actor(batch.next_obs[None])[0].float(), -1)
             q_next = self._pessimist(self.critic.slow(batch.next_obs.expand(count, -1, -1)))
             y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
@@ -54,4 +54,4 @@ class DiscreteSAC(EntropyLearner):
         loss = -expected_soft_value(probs, log_probs, q, alpha).mean() * len(obs)
         self.actor.pull([loss], [torch.ones_like(loss)])
         entropy = -(probs * log_probs).sum(-1).detach().mean()
-        return {"actor_loss": loss.detach() / len(obs)}, entropy
+        return {"actor_loss": loss.detach().view(1) / len(obs)}, entropy

@@ -157,7 +157,7 @@ class Learner(ABC):
     def _actor_step(self, obs: Tensor) -> dict[str, Tensor]: ...  # [P, B, D]: a batch for each row of actors
 
     def _each(self, replay: Source, k: int, step: Callable[[Tensors], dict[str, Tensor]], rows: int = 1) -> Metrics:
-        """Take k steps, a batch each; the mean of what they report."""
+        """Take k steps, a batch each; the mean of what they report, which is left as it is until the end: a mean costs as much as a layer."""
         if not k:
             return {}
         with self._computing():
@@ -169,12 +169,12 @@ class Learner(ABC):
                     seen.setdefault(name, []).append(value)
         means = {}
         for name, values in seen.items():
-            stacked = torch.stack(values).float()
-            bad = (~torch.isfinite(stacked)).nonzero()
+            each = torch.stack(values).float().flatten(1).mean(1)
+            bad = (~torch.isfinite(each)).nonzero()
             if len(bad):
-                where = f"batch {int(bad[0, 0]) + 1} of {k}, drawn after {self.updates - k} updates"
-                raise Diverged(f"{name} is {float(stacked[tuple(bad[0])])} in {where}: the learner has diverged. Lower the learning rates")
-            means[name] = float(stacked.mean())
+                where = f"batch {int(bad[0]) + 1} of {k}, drawn after {self.updates - k} updates"
+                raise Diverged(f"{name} is {float(each[bad[0]])} in {where}: the learner has diverged. Lower the learning rates")
+            means[name] = float(each.mean())
         norms = {"critic_gradient_norm": self.critic.gradient, "actor_gradient_norm": self.actor.gradient}
         return means | {name: float(gradient.norm()) for name, gradient in norms.items()}
 

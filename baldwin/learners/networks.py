@@ -102,7 +102,7 @@ class Networks(Rows):
 
 
 class Actors(Networks):
-    """Policies of any kind; autograd finds their gradients."""
+    """Policies. Autograd goes from a loss back to their outputs; from there on, through a user's own network too."""
 
     def __init__(self, network: Policy, rows: NDArray[np.float32], lr: float, device: torch.device) -> None:
         self.network = network
@@ -111,16 +111,28 @@ class Actors(Networks):
     def set(self, rows: NDArray[np.float32]) -> None:
         """Begin again at these parameters."""
         super().set(rows)
-        self.online.requires_grad_()
-        self._forward = self.network.bind_batches(self.online)
+        self._forward = self.network.bind_batches(self.online.requires_grad_())
+        self._buffer = torch.empty_like(self.gradient)
 
     def __call__(self, obs: Tensor) -> Tensor:
-        """Outputs [N, B, out] for [N, B, obs], with a graph to the parameters unless it is switched off."""
+        """Outputs [N, B, out] for [N, B, obs]; unless gradients are off, `pull` can go back from what is made of them."""
+        if not torch.is_grad_enabled():
+            return self._forward(obs)
+        if isinstance(self._forward, Bound):
+            with torch.no_grad():
+                self._out, self._given = self._forward.keep(obs)
+            return self._out.requires_grad_()
         return self._forward(obs)
 
-    def pull(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-        """One step, given how the loss changes with what was made of the networks' outputs."""
-        self.descend(torch.autograd.grad(outputs, self.online, gradients)[0])
+    def pull(self, made: Sequence[Tensor], slopes: Sequence[Tensor]) -> None:
+        """One step, given how the loss changes with what was made of the last outputs."""
+        if not isinstance(self._forward, Bound):
+            self.descend(torch.autograd.grad(made, self.online, slopes)[0])
+            return
+        (slope,) = torch.autograd.grad(made, self._out, slopes)
+        with torch.no_grad():
+            self._forward.back(self._given, slope, self._buffer)
+        self.descend(self._buffer)
 
 
 class Critics(Networks):
@@ -142,8 +154,12 @@ class Critics(Networks):
         """Values [N, B, out] of as many critics as there are inputs [N, B, in]."""
         return self._bound[len(inputs)](inputs)
 
+    @torch.inference_mode()
     def fit(self, inputs: Tensor, y: Tensor, scale: float, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One step down `scale` x the sum over critics of mean (Q - y)^2; of several outputs, of the chosen [B] only. Gives Q and that loss."""
+        """One step down `scale` x the sum over critics of mean (Q - y)^2; of several outputs, of the chosen [B] only.
+
+        Gives Q [N, B] and the loss as terms [B], whose mean it is.
+        """
         bound = self._bound[len(inputs)]
         out, given = bound.keep(inputs)
         index = torch.zeros_like(y, dtype=torch.int64) if chosen is None else chosen
@@ -154,8 +170,9 @@ class Critics(Networks):
             slope = torch.zeros_like(out).scatter_(2, index.expand(len(out), -1).unsqueeze(-1), slope)
         bound.back(given, slope.to(out.dtype), self._buffer)
         self.descend(self._buffer)
-        return q, scale * error.square().mean(1).sum()
+        return q, error.square_().sum(0).mul_(scale)
 
+    @torch.no_grad()
     def slope(self, inputs: Tensor, weigh: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Q [N, B], and how the sum of weigh(Q) x Q changes with the inputs, summed over the critics [B, in]."""
         bound = self._bound[len(inputs)]

@@ -82,14 +82,14 @@ class EntropyLearner(Learner):
         """Down log alpha (H - wanted H), whose slope is H - wanted H: the price falls while there is more entropy than wanted."""
         if self.config.alpha == "auto":
             self._log_alpha.descend((entropy - self._target_entropy).view(1, 1))
-        return {"entropy": entropy, "alpha": self._alpha()}
+        return {"entropy": entropy.view(1)}
 
     def _joint_step(self, batch: Tensors) -> dict[str, Tensor]:
         alpha = self._alpha()
         seen = self._fit_critics(batch, self.actor, alpha)
         if self.updates % self.config.policy_delay == 0:
             moved, entropy = self._fit_actor(batch.obs[None], alpha)
-            seen |= moved | self._price(entropy)
+            seen |= moved | self._price(entropy) | {"alpha": alpha.view(1)}
         self.critic.follow(self.config.tau)
         return seen
 
@@ -105,7 +105,7 @@ class EntropyLearner(Learner):
         """Down the sum over critics of mean (Q - y)^2 / 2."""
         q, loss = self.critic.fit(inputs, y, 0.5, chosen)
         self.updates += 1
-        return {"critic_loss": loss, "q_mean": q.mean()}
+        return {"critic_loss": loss, "q_mean": q}
 
     def _pessimist(self, q: Tensor) -> Tensor:
         """The minimum over a random subset of the critics [C, ...]."""
@@ -119,7 +119,7 @@ class EntropyLearner(Learner):
         """How much each critic [C, ...] counts in what the actor climbs: the minimum of a pair, the mean of an ensemble."""
         if self.config.subset < self.config.ensemble:
             return torch.full_like(q, 1 / len(q))
-        return torch.zeros_like(q).scatter_(0, q.argmin(0, keepdim=True), 1.0)
+        return (q == q.amin(0)).to(q.dtype)
 
     def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
         raise NotImplementedError
@@ -152,7 +152,7 @@ class SAC(EntropyLearner):
     def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
         """y = r + discount (min Q'(s', a') - alpha log pi(a'|s')), a' sampled."""
         count = self.config.ensemble
-        with torch.no_grad():
+        with torch.inference_mode():
             action, log_prob = self._sample(actor(batch.next_obs[None])[0])
             q_next = self.critic.slow(together(batch.next_obs, action, count)).squeeze(-1)
             y = batch.reward + batch.discount * soft_value(self._pessimist(q_next), log_prob, alpha)
@@ -165,4 +165,4 @@ class SAC(EntropyLearner):
         q, slope = self.critic.slope(inputs, lambda q: self._credit(q) * (-1 / obs.shape[1]))
         self.actor.pull([action, log_prob], [slope[:, obs.shape[-1] :].view_as(action), (alpha / obs.shape[1]).expand_as(log_prob)])
         entropy = -log_prob.detach().mean()
-        return {"actor_loss": -(alpha * entropy + (self._credit(q) * q).sum(0).mean())}, entropy
+        return {"actor_loss": alpha * log_prob.detach() - q.amin(0).view_as(log_prob)}, entropy

@@ -63,13 +63,13 @@ class TD3(Learner):
 
     def _fit_critics(self, batch: Tensors) -> dict[str, Tensor]:
         """Down the sum over critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s'))."""
-        with torch.no_grad():
+        with torch.inference_mode():
             greedy = torch.tanh(self.actor.slow(batch.next_obs[None]))[0]
             action = smoothed(greedy, self._noise(greedy), self.config.target_noise, self.config.target_noise_clip)
             y = batch.reward + batch.discount * self.critic.slow(together(batch.next_obs, action, 2)).squeeze(-1).amin(0)
         q, loss = self.critic.fit(together(batch.obs, batch.action, 2), y, 1.0)
         self.updates += 1
-        return {"critic_loss": loss, "q_mean": q.mean()}
+        return {"critic_loss": loss, "q_mean": q}
 
     def _actor_step(self, obs: Tensor) -> dict[str, Tensor]:
         """Down - mean Q1(s, pi(s)), for each row of actors with a batch of its own."""
@@ -77,4 +77,4 @@ class TD3(Learner):
         inputs = torch.cat([obs, action.detach()], -1).flatten(0, 1)
         q, slope = self.critic.slope(inputs[None], lambda q: torch.full_like(q, -1 / obs.shape[1]))
         self.actor.pull([action], [slope[:, obs.shape[-1] :].view_as(action)])
-        return {"actor_loss": -q.mean()}
+        return {"actor_loss": -q}

@@ -1,14 +1,13 @@
 """The passes of stacked perceptrons, forward and back.
 
 The gradients of all parameters are written where they belong in one flat row: no node of a graph for each layer, no copies
-of transposed gradients, no concatenation. Where a loss is simple its gradient is written down, and there is no graph at all.
+of transposed gradients, no concatenation.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -54,18 +53,13 @@ class Bound:
         self._layers = layers_of(rows.detach(), shapes)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Outputs [N, B, out] for [N, B, in]."""
-        if not torch.is_grad_enabled() or not (self._rows.requires_grad or x.requires_grad):
-            return self._through(x, self._layers)
-        if torch.is_autocast_enabled(x.device.type):  # autograd knows which products were taken in half precision
-            return self._through(x, layers_of(self._rows, self._shapes))
-        return cast("Tensor", Pass.apply(self._rows, x, self))  # type: ignore[no-untyped-call]
-
-    def _through(self, h: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Outputs [N, B, out] for [N, B, in]; autograd can follow it to the rows."""
+        graph = self._rows.requires_grad and torch.is_grad_enabled()
+        layers = layers_of(self._rows, self._shapes) if graph else self._layers
         for weight, bias in layers[:-1]:
-            h = self._activate(torch.baddbmm(bias, h, weight))
+            x = self._activate(torch.baddbmm(bias, x, weight))
         weight, bias = layers[-1]
-        return torch.baddbmm(bias, h, weight)
+        return torch.baddbmm(bias, x, weight)
 
     def keep(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Outputs, and what each layer was given: all that `back` needs."""
@@ -93,23 +87,3 @@ class Bound:
             place.copy_(torch.bmm(left, right))
         else:
             torch.bmm(left, right, out=place)
-
-
-class Pass(torch.autograd.Function):
-    """The same for autograd: forward keeps, backward goes back."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, x: Tensor, bound: Bound) -> Tensor:
-        """Outputs [N, B, out]."""
-        out, given = bound.keep(x)
-        ctx.bound = bound
-        ctx.save_for_backward(rows, *given)  # the rows only so that a change of them in between is noticed
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        """To parameters and inputs, as far as they are asked for."""
-        rows, *given = ctx.saved_tensors
-        for_rows, for_x, _ = ctx.needs_input_grad
-        into = torch.empty_like(rows) if for_rows else None
-        return into, ctx.bound.back(given, grads[0], into, for_x), None

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from baldwin.errors import ConfigError, Diverged
-from baldwin.learners import Learner, SACRule, TD3Rule, replay_columns
+from baldwin.learners import TD3, Learner, SACRule, TD3Rule, replay_columns
 from baldwin.ops.moments import Moments
+from baldwin.policies import PolicyConfig
 from baldwin.replay import Replay
 from baldwin.runs.tree import join, split
 from tests.learners.tools import ACTIONS, LEARNERS, OBS, discrete, memory, policy, sac, td3
@@ -102,14 +103,14 @@ def test_an_actor_step_leaves_no_trace_in_the_critics(make: Make, monkeypatch: p
     graphs: list[torch.Tensor] = []
     pull = learner.actor.pull
     monkeypatch.setattr(learner.actor, "pull", lambda outputs, slopes: graphs.extend(outputs) or pull(outputs, slopes))
-    learner.actor_steps(memory(learner), 3)
+    learner.actor_steps(memory(learner), 1)
     leaves, nodes = set(), [g.grad_fn for g in graphs]
     while nodes:
         node = nodes.pop()
         if node is not None:
             leaves |= {node.variable} if hasattr(node, "variable") else set()
             nodes += [n for n, _ in node.next_functions]
-    assert leaves == {learner.actor.online}
+    assert leaves == {learner.actor._out}
     assert not learner.critic.online.requires_grad
     assert learner.critic.gradient is gradient
     np.testing.assert_array_equal(learner.critic.vectors(), before)
@@ -203,3 +204,12 @@ def test_a_missing_gpu_is_said() -> None:
     with pytest.raises(ConfigError, match="no usable GPU"):
         td3(device="cuda")
     assert TD3Rule(device="auto").settled().device == "cpu"
+
+
+def test_a_users_own_network_takes_the_step_that_a_perceptron_takes() -> None:
+    own = PolicyConfig(module="tests.learners.tools:TwoLayers", normalize_obs=False)
+    plain, users = td3(), TD3(own, td3().config, obs_size=OBS, actions=ACTIONS, seed=1)
+    users.set_actor(plain.actor_vectors())
+    for learner in (plain, users):
+        learner.update(memory(learner), 6)
+    np.testing.assert_allclose(users.actor_vectors(), plain.actor_vectors(), rtol=1e-4, atol=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, SACRule, TD3Rule, replay_columns
 from baldwin.policies import PolicyConfig
@@ -31,6 +32,13 @@ def sac(seed: int = 1, **extra: Any) -> SAC:
 def discrete(seed: int = 1, **extra: Any) -> DiscreteSAC:
     rule = SACRule(**({"batch": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
     return DiscreteSAC(policy(), rule, obs_size=OBS, actions=ACTIONS, seed=seed)
+
+
+class TwoLayers(nn.Sequential):
+    """A user's own network, of the shape that the others have here."""
+
+    def __init__(self, obs_size: int, action_size: int) -> None:
+        super().__init__(nn.Linear(obs_size, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, action_size))
 
 
 LEARNERS = {"td3": td3, "sac": sac, "discrete-sac": discrete}
