@@ -51,6 +51,8 @@ class Bound:
         self._rows, self._shapes = rows, shapes
         self._activate, self._slope = ACTIVATIONS[activation], SLOPES[activation]
         self._layers = layers_of(rows.detach(), shapes)
+        self._weights = split(rows.detach(), shapes)[::2]
+        self._into: tuple[Tensor | None, list[Tensor]] = (None, [])  # where gradients were written last, and the views of it
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs [N, B, out] for [N, B, in]; autograd can follow it to the rows."""
@@ -71,7 +73,9 @@ class Bound:
 
     def back(self, given: list[Tensor], grad: Tensor, into: Tensor | None = None, inputs: bool = False) -> Tensor | None:
         """From the gradient of the outputs [N, B, out] to that of the parameters, written into [N, D], and of the inputs if asked for."""
-        parts = split(into, self._shapes) if into is not None else []
+        if into is not self._into[0]:
+            self._into = (into, split(into, self._shapes) if into is not None else [])
+        parts = self._into[1]
         for place in range(len(self._layers) - 1, -1, -1):
             if place < len(self._layers) - 1:
                 self._slope(grad, given[place + 1])  # in place: it was made below, in the turn before
@@ -79,7 +83,7 @@ class Bound:
                 self._write(parts[2 * place], grad.transpose(1, 2), given[place])
                 torch.sum(grad, 1, out=parts[2 * place + 1])
             if place or inputs:
-                grad = torch.bmm(grad, self._layers[place][0].transpose(1, 2))
+                grad = torch.bmm(grad, self._weights[place])
         return grad if inputs else None
 
     def _write(self, place: Tensor, left: Tensor, right: Tensor) -> None:
