@@ -8,19 +8,17 @@ the result is the same whoever collects, however fast.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
 
 from baldwin.errors import EnvironmentFailure, TicketError
+from baldwin.learners.diary import Diary
 from baldwin.learners.learner import Learner
 from baldwin.ops.moments import Moments
 from baldwin.replay import Column, Replay
-from baldwin.rollout import Collect, Where
+from baldwin.rollout import Collect
 from baldwin.types import CENTER, Arrays, Job, Metrics, Outcome, State
 
 PATIENCE = 5  # stretches that may fail one after the other
@@ -52,23 +50,6 @@ class OffPolicyConfig(BaseModel):
         return {"off": 0, "on": 1, False: 0, True: 1}.get(value, value) if isinstance(value, bool | str) else value
 
 
-@dataclass(slots=True)
-class Episode:
-    """The episode that a lane is in."""
-
-    number: int = 0
-    actions: list[NDArray[Any]] = field(default_factory=list)  # a block for each stretch
-    last: int = -1  # serial of its newest row in the replay
-    total: float = 0.0
-    discounted: float = 0.0
-    length: int = 0
-    first: tuple[NDArray[Any], NDArray[Any]] | None = None  # observation and action that it began with
-
-    def following(self) -> Episode:
-        """The next one."""
-        return Episode(self.number + 1)
-
-
 class OffPolicy:
     """An algorithm for the loop, made of a learner and a replay."""
 
@@ -88,11 +69,10 @@ class OffPolicy:
     ) -> None:
         self.learner, self.replay, self._config, self._seed = learner, replay, config, seed
         self._explore, self._noise, self._limit, self._normalize = explore, noise, max_episode_steps, normalize
-        self._no_action = no_action  # [0, ...]: the actions of an episode that has not begun
         self.moments, self._fresh = Moments.empty(obs_size), Moments.empty(obs_size)
         self.version = self.env_steps = 0
         self._streams = 1 + config.overlap
-        self._lanes = [Episode() for _ in range(self._streams * config.lanes)]
+        self._diary = Diary(self._streams * config.lanes, no_action, learner)
         self._asked = self._learned = 0  # tickets
         start = (self.learner.actor_vectors()[0], self.moments.pack())
         self._actors = dict.fromkeys(range(self._streams), start)  # ticket -> who plays it
@@ -102,8 +82,6 @@ class OffPolicy:
         self._failures = 0  # in a row
         self._round_steps = self._round_updates = 0
         self._seen: list[tuple[int, Metrics]] = []  # updates, and what they reported
-        self._ended: list[tuple[float, int, float]] = []  # return, length, Q - realised return of the round's episodes
-        self._typical: Metrics = dict.fromkeys(("return_mean", "return_std", "return_min", "return_max", "episode_length", "q_bias"), 0.0)
         self._published = -1
 
     @property
@@ -160,7 +138,7 @@ class OffPolicy:
             "replay": self.replay.state_dict(),
             "obs_moments": self.moments.pack(),
             "fresh": self._fresh.pack(),
-            "lanes": [_write_episode(e, self._no_action) for e in self._lanes],
+            "diary": self._diary.state_dict(),
             "actors": {str(t): {"params": p, "obs_moments": m} for t, (p, m) in self._actors.items()},
             "arrived": [
                 {"ticket": o.ticket, "fitness": o.fitness, "env_steps": o.env_steps, "reason": o.reason, "arrays": dict(o.arrays)}
@@ -170,8 +148,6 @@ class OffPolicy:
             "owed": self._owed,
             "reissue": self._reissue,
             "seen": [[k, m] for k, m in self._seen],
-            "ended": [list(e) for e in self._ended],
-            "typical": self._typical,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -180,14 +156,12 @@ class OffPolicy:
         self.replay.load_state_dict(state["replay"])
         self.moments, self._fresh = Moments.unpack(state["obs_moments"]), Moments.unpack(state["fresh"])
         self.learner.normalize(self.moments)
-        self._lanes = [_read_episode(e) for e in state["lanes"]]
+        self._diary.load_state_dict(state["diary"])
         self._actors = {int(t): (a["params"], a["obs_moments"]) for t, a in state["actors"].items()}
         self._arrived = {int(o["ticket"]): Outcome(**o) for o in state["arrived"]}
         self.version, self.env_steps, self._asked, self._learned, self._failures, self._round_steps, self._round_updates = state["numbers"]
         self._owed, self._reissue = state["owed"], list(state["reissue"])
         self._seen = [(int(k), dict(m)) for k, m in state["seen"]]
-        self._ended = [(float(r), int(n), float(b)) for r, n, b in state["ended"]]
-        self._typical = dict(state["typical"])
         self._published = -1
 
     def reissue(self) -> None:
@@ -201,14 +175,13 @@ class OffPolicy:
 
     def _job(self, ticket: int) -> Collect:
         params, moments = self._actors[ticket]
-        where = [Where(n, self._lanes[n].number, np.concatenate([self._no_action, *self._lanes[n].actions])) for n in self._own(ticket)]
         random = ticket * self._config.lanes * self._config.collect < self._config.start_steps
         return Collect(
             ticket=ticket,
             seed=self._seed,
             params=params,
             obs_moments=moments,
-            lanes=tuple(where),
+            lanes=self._diary.where(self._own(ticket)),
             steps=self._config.collect,
             explore="random" if random else self._explore,
             noise=self._noise,
@@ -237,8 +210,7 @@ class OffPolicy:
         self._failures += 1
         if self._failures >= PATIENCE:
             raise EnvironmentFailure(f"{PATIENCE} stretches failed one after the other; the last reason: {outcome.reason}")
-        for n in self._own(outcome.ticket):
-            self._lanes[n] = self._lanes[n].following()
+        self._diary.give_up(self._own(outcome.ticket))
 
     def _remember(self, outcome: Outcome) -> None:
         arrays, used = outcome.arrays, 0
@@ -249,62 +221,22 @@ class OffPolicy:
             used += int(ended.sum())
             own = {name: arrays[name][row] for name in ("action", "reward", "terminated", "truncated")}
             rows = {"obs": obs[:-1], "next_obs": following, **own}
-            last = self.replay.add(rows, self._lanes[n].last)
-            self._follow(n, rows, ended, last)
+            self._diary.follow(n, rows, ended, self.replay.add(rows, self._diary.last(n)))
             if self._normalize:
                 self._fresh = self._fresh.merge(Moments.of(obs[:-1]))
-
-    def _follow(self, n: int, rows: Arrays, ended: NDArray[np.bool_], last: int) -> None:
-        """Keep account of the episode on a lane through a stretch, and of those that ended in it."""
-        cuts = [0, *(np.flatnonzero(ended) + 1).tolist(), len(ended)]
-        for start, stop in pairwise(cuts):
-            if start == stop:
-                continue
-            episode, reward = self._lanes[n], rows["reward"][start:stop].astype(np.float64)
-            if episode.first is None:
-                episode.first = (rows["obs"][start].copy(), rows["action"][start].copy())
-            powers = self.learner.config.gamma ** (episode.length + np.arange(len(reward)))
-            episode.total += float(reward.sum())
-            episode.discounted += float((powers * reward).sum())
-            episode.length += len(reward)
-            episode.actions.append(rows["action"][start:stop].copy())
-            episode.last = last
-            if ended[stop - 1]:
-                cut_off = rows["next_obs"][stop - 1] if rows["truncated"][stop - 1] else None
-                self._ended.append((episode.total, episode.length, self._optimism(episode, cut_off)))
-                self._lanes[n] = episode.following()
-
-    def _optimism(self, episode: Episode, cut_off: NDArray[Any] | None) -> float:
-        """The critics' value of how the episode began, less what came of it (and of what it was cut off from)."""
-        assert episode.first is not None
-        realised = episode.discounted
-        if cut_off is not None:
-            realised += self.learner.config.gamma**episode.length * float(self.learner.values(cut_off[None])[0])
-        obs, action = episode.first
-        return float(self.learner.values(obs[None], action[None])[0]) - realised
 
     def _turn(self) -> Metrics:
         """Close the round: statistics move, and all it saw becomes one line."""
         if self._normalize:
             self.moments, self._fresh = self.moments.merge(self._fresh), Moments.empty(len(self._fresh.mean))
             self.learner.normalize(self.moments)
-        if self._ended:
-            returns, lengths, optimism = (np.array(column, np.float64) for column in zip(*self._ended, strict=True))
-            self._typical = {
-                "return_mean": float(returns.mean()),
-                "return_std": float(returns.std()),
-                "return_min": float(returns.min()),
-                "return_max": float(returns.max()),
-                "episode_length": float(lengths.mean()),
-                "q_bias": float(optimism.mean()),
-            }
-        metrics = {**self._typical, "episodes": float(len(self._ended)), "buffer_fill": len(self.replay) / self.replay.capacity}
+        metrics = self._diary.turn() | {"buffer_fill": len(self.replay) / self.replay.capacity}
         metrics["update_to_data"] = self._round_updates / self._round_steps
         for name in {name for _, seen in self._seen for name in seen}:
             pairs = [(k, seen[name]) for k, seen in self._seen if name in seen]
             metrics[name] = sum(k * v for k, v in pairs) / sum(k for k, _ in pairs)
         self.version += 1
-        self._seen, self._ended, self._round_steps, self._round_updates = [], [], 0, 0
+        self._seen, self._round_steps, self._round_updates = [], 0, 0
         return dict(sorted(metrics.items()))
 
 
@@ -318,16 +250,3 @@ def replay_columns(obs_size: int, no_action: NDArray[Any]) -> dict[str, Column]:
         "terminated": Column("|b1"),
         "truncated": Column("|b1"),
     }
-
-
-def _write_episode(episode: Episode, no_action: NDArray[Any]) -> State:
-    first = {} if episode.first is None else {"obs": episode.first[0], "action": np.atleast_1d(episode.first[1])}
-    numbers = [episode.number, episode.last, episode.total, episode.discounted, episode.length]
-    return {"numbers": numbers, "first": first, "actions": np.concatenate([no_action, *episode.actions])}
-
-
-def _read_episode(state: State) -> Episode:
-    number, last, total, discounted, length = state["numbers"]
-    first, actions = state["first"], state["actions"]
-    begun = (first["obs"], first["action"].reshape(actions.shape[1:])) if first else None
-    return Episode(number, [actions] if length else [], last, total, discounted, length, begun)

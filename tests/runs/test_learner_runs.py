@@ -232,7 +232,10 @@ def test_a_run_can_be_shown_compared_and_evaluated(quiet: dict[str, Run], tmp_pa
     [("pendulum-sac", -200, 20_000), ("pendulum-td3", -200, 20_000), ("cartpole-sac", 450, 50_000)],
 )
 def test_presets_learn_within_their_steps(preset: str, score: float, steps: int, tmp_path: Path) -> None:
-    run = train(load_config(preset, [], ["executor.name=inline", f"stop.score={score}", f"stop.env_steps={steps}"]), tmp_path / "run")
+    run = train(
+        load_config(preset, [], ["executor.name=inline", "algorithm.threads=1", f"stop.score={score}", f"stop.env_steps={steps}"]),
+        tmp_path / "run",
+    )
     assert run.score is not None
     assert run.score > score
     assert run.algorithm.env_steps <= steps
