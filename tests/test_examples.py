@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from examples import act, black_box, evolve
+from examples import act, black_box, evolve, improve
 from tests.runs.tools import small, train
 
 FOLDER = Path(evolve.__file__).parent
@@ -27,3 +27,8 @@ def test_a_trained_policy_acts(tmp_path: Path) -> None:
 
 def test_a_strategy_alone_finds_the_bottom() -> None:
     assert black_box.main() < 0.1
+
+
+def test_a_learner_alone_improves_five_policies() -> None:
+    before, after = improve.main(3000, 600)
+    assert after > before + 0.5

@@ -23,6 +23,8 @@ from baldwin.policies import Normalizer, PolicyConfig, make_policy
 from baldwin.policies.mlp import MLP
 from baldwin.types import Batch, Metrics, State
 
+MOST_THREADS = 4  # products of a few hundred rows do not feed more
+
 
 class Source(Protocol):
     """Where batches come from: a replay, or a view of one."""
@@ -53,7 +55,7 @@ class LearnerConfig(BaseModel):
     critic_lr: PositiveFloat = 3e-4
     n_step: PositiveInt = Field(1, description="Rewards that are summed before the bootstrap; windows stop at episode ends")
     threads: PositiveInt | Literal["auto"] = Field(
-        "auto", description="CPU threads of an update; auto: all cores. Part of the run's identity"
+        "auto", description="CPU threads of an update; auto: the cores, but at most four. Part of the run's identity"
     )
     device: Literal["cpu", "cuda", "auto"] = Field("cpu", description="Where updates are computed")
     precision: Literal["float32", "bfloat16"] = Field(
@@ -63,7 +65,7 @@ class LearnerConfig(BaseModel):
     def settled(self) -> Self:
         """With nothing left to the machine: what `auto` means here and now."""
         device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
-        return self.model_copy(update={"threads": cores() if self.threads == "auto" else self.threads, "device": device})
+        return self.model_copy(update={"threads": min(cores(), MOST_THREADS) if self.threads == "auto" else self.threads, "device": device})
 
 
 class Tensors(NamedTuple):

@@ -48,3 +48,11 @@ def test_a_users_environment_and_network_are_learned(tmp_path: Path) -> None:
 )
 def test_median_of_three_seeds(preset: str, at_least: float, tmp_path: Path) -> None:
     assert median(scores(preset, tmp_path)) >= at_least
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("preset", "at_least"), [("halfcheetah-td3", 5000), ("halfcheetah-sac", 5000)])
+def test_learners_run_fast_robots_within_300_000_steps(preset: str, at_least: float, tmp_path: Path) -> None:
+    run = train(load_config(preset, [], ["stop.env_steps=300_000"]), tmp_path / "run")
+    assert run.score is not None
+    assert run.score >= at_least
