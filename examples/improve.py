@@ -27,7 +27,7 @@ def main(steps: int = 5000, updates: int = 1000) -> tuple[float, float]:
     policy = PolicyConfig(hidden=[64, 64], activation="relu", init="torch", normalize_obs=False)
     learner = TD3(policy, TD3Rule(batch=128, threads=1, critic_lr=1e-3, actor_lr=1e-3), obs_size=3, actions=1, seed=0)
     learner.critic_steps(replay, updates)
-    spread = np.random.default_rng(1).normal(0, 0.03, (5, learner.actor_vectors().shape[1]))
+    spread = np.random.default_rng(1).normal(0, 0.3, (5, learner.actor_vectors().shape[1]))
     learner.set_actor(learner.actor_vectors() + spread.astype(np.float32))
     before = -learner.actor_steps(replay, 20)["actor_loss"]
     learner.actor_steps(replay, updates, fresh=False)

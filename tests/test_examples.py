@@ -31,4 +31,4 @@ def test_a_strategy_alone_finds_the_bottom() -> None:
 
 def test_a_learner_alone_improves_five_policies() -> None:
     before, after = improve.main(3000, 600)
-    assert after > before + 0.5
+    assert after > before + 0.2
