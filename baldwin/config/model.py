@@ -69,10 +69,10 @@ class RunConfig(BaseModel):
                 f"algorithm.name={self.algorithm.name} needs policy.squash=tanh and policy.head={head}; "
                 f"got {self.policy.squash} and {self.policy.head}. Leave both out"
             )
-        between = self.run.keep * self.run.checkpoint_every * self.algorithm.round
+        between = self.run.keep * self.run.checkpoint_every * self.algorithm.real_round
         if between > self.algorithm.surplus:
             raise ValueError(
-                f"run.keep x run.checkpoint_every x algorithm.round is {between} steps, more than the {self.algorithm.surplus} that the "
-                "replay keeps for going back to a checkpoint: lower run.checkpoint_every"
+                f"run.keep x run.checkpoint_every x a round of {self.algorithm.real_round} steps is {between}, more than the "
+                f"algorithm.surplus={self.algorithm.surplus} that the replay keeps for going back to a checkpoint: lower run.checkpoint_every"
             )
         return self

@@ -30,7 +30,7 @@ class DiscreteSAC(EntropyLearner):
     def values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """The smallest of the critics; for the actor's own action, its likeliest."""
         x = self._prepared(obs)
-        index = self.actor(x[None])[0].argmax(-1) if action is None else torch.from_numpy(np.array(action)).to(self.device)
+        index = self._of_actor(x).argmax(-1) if action is None else torch.from_numpy(np.array(action)).to(self.device)
         q = self.critic(x.expand(self.config.ensemble, -1, -1)).amin(0)
         return np.asarray(q.gather(1, index[:, None]).squeeze(1).cpu().numpy())
 
@@ -38,7 +38,7 @@ class DiscreteSAC(EntropyLearner):
         """y = r + discount sum_a pi(a|s') (min Q'(s', a) - alpha log pi(a|s'))."""
         count = self.config.ensemble
         with torch.inference_mode():
-            log_probs = torch.log_softmax(actor(batch.next_obs[None])[0].float(), -1)
+            log_probs = torch.log_softmax(actor(batch.next_obs).float(), -1)
             q_next = self._pessimist(self.critic.slow(batch.next_obs.expand(count, -1, -1)))
             y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
         return self._regress(batch.obs.expand(count, -1, -1), y, batch.action)

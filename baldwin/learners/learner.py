@@ -23,11 +23,12 @@ from baldwin.policies import Normalizer, PolicyConfig, make_policy
 from baldwin.policies.mlp import MLP
 from baldwin.types import Batch, Metrics, State
 
-MOST_THREADS = 4  # products of a few hundred rows do not feed more
+MOST_THREADS = 4  # a guess: measured on two cores only
+DRAWN_AT_ONCE = 64  # batches; more would only take memory
 
 
 class Source(Protocol):
-    """Where batches come from: a replay, or a view of one."""
+    """Where batches come from: a replay, or the source of a view of one."""
 
     def draw(self, k: int, batch: int, steps: int = 1, gamma: float = 1.0) -> Batch:
         """k batches [k, B, ...] of windows of up to `steps` steps."""
@@ -111,14 +112,24 @@ class Learner(ABC):
         self._normalizer = Normalizer(self._policy_config, moments).to(self.device)
 
     def update(self, replay: Source, k: int) -> Metrics:
-        """k joint steps of critics and actor, as the paper has them."""
+        """k joint steps of critics and actor, as the paper has them; for one actor."""
+        if len(self.actor.online) > 1:
+            raise ConfigError(
+                f"update trains one actor; there are {len(self.actor.online)}. Use critic_steps and actor_steps, or set_actor"
+            )
         return self._each(replay, k, self._joint_step)
 
     def critic_steps(self, replay: Source, k: int, target_policy: NDArray[np.float32] | None = None) -> Metrics:
-        """k steps of the critics alone, their targets after each; actions by this fixed policy, or by the actor."""
-        if target_policy is not None:
-            self.actor.set_target(np.atleast_2d(target_policy))
-        return self._each(replay, k, self._critic_step)
+        """k steps of the critics alone, their targets after each.
+
+        Next actions are those of this fixed policy [D] (of several [P, D], each for its share of a batch), or of the actor's own target.
+        """
+        own = self.actor.target.cpu().numpy()
+        self.actor.set_target(own if target_policy is None else np.atleast_2d(target_policy))
+        try:
+            return self._each(replay, k, self._critic_step)
+        finally:
+            self.actor.set_target(own)
 
     def actor_steps(self, replay: Source, k: int, fresh: bool = True) -> Metrics:
         """k steps of the actor alone (of all its rows, a batch each), critics frozen; optimiser fresh or kept."""
@@ -136,7 +147,7 @@ class Learner(ABC):
         return self.actor.vectors()
 
     def state_dict(self) -> State:
-        """All that changes."""
+        """All that changes in here; observation statistics are given by whoever calls `normalize`."""
         return {"actor": self.actor.state_dict(), "critic": self.critic.state_dict(), "updates": self.updates, "calls": self._calls}
 
     def load_state_dict(self, state: State) -> None:
@@ -166,6 +177,7 @@ class Learner(ABC):
             self._generator.manual_seed(seeds.mix(self._seed, seeds.Stream.LEARN, self._calls))
             self._calls += 1
             seen: dict[str, list[Tensor]] = {}
+            before = self.updates
             for batch in self._batches(replay, k, rows):
                 for name, value in step(batch).items():
                     seen.setdefault(name, []).append(value)
@@ -174,25 +186,29 @@ class Learner(ABC):
             each = torch.stack(values).float().flatten(1).mean(1)
             bad = (~torch.isfinite(each)).nonzero()
             if len(bad):
-                where = f"batch {int(bad[0]) + 1} of {k}, drawn after {self.updates - k} updates"
+                where = f"batch {int(bad[0]) + 1} of {k}, drawn after {before} updates"
                 raise Diverged(f"{name} is {float(each[bad[0]])} in {where}: the learner has diverged. Lower the learning rates")
             means[name] = float(each.mean())
         norms = {"critic_gradient_norm": self.critic.gradient, "actor_gradient_norm": self.actor.gradient}
         return means | {name: float(gradient.norm()) for name, gradient in norms.items()}
 
     def _batches(self, replay: Source, k: int, rows: int) -> Iterator[Tensors]:
-        """k batches out of one draw, as many times as large as there are rows to share them."""
+        """k batches, as many times as large as there are rows to share them; a few dozen are drawn at once."""
         config = self.config
-        drawn = replay.draw(k, rows * config.batch, config.n_step, config.gamma)
-        arrays = [torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in drawn]
-        obs, action, reward, next_obs, terminated, _, steps = arrays
-        discount = bootstrap_discount(config.gamma, steps, terminated)
-        obs, next_obs = self._normalizer(obs), self._normalizer(next_obs)
-        for n in range(k):
-            yield Tensors(obs[n], action[n], reward[n], next_obs[n], discount[n])
+        for first in range(0, k, DRAWN_AT_ONCE):
+            drawn = replay.draw(min(DRAWN_AT_ONCE, k - first), rows * config.batch, config.n_step, config.gamma)
+            arrays = [torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in drawn]
+            obs, action, reward, next_obs, terminated, _, steps = arrays
+            discount = bootstrap_discount(config.gamma, steps, terminated)
+            obs, next_obs = self._normalizer(obs), self._normalizer(next_obs)
+            for n in range(len(obs)):
+                yield Tensors(obs[n], action[n], reward[n], next_obs[n], discount[n])
 
     def _prepared(self, obs: NDArray[np.float32]) -> Tensor:
         return self._normalizer(torch.from_numpy(np.array(obs, np.float32)).to(self.device))
+
+    def _of_actor(self, obs: Tensor) -> Tensor:
+        return shared_out(self.actor, len(self.actor.online), obs)
 
     def _noise(self, like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=self._generator, device=self.device)
@@ -203,6 +219,15 @@ class Learner(ABC):
         half = self.config.precision == "bfloat16"
         with threads(int(self._settled.threads)), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             yield
+
+
+def shared_out(forward: Callable[[Tensor], Tensor], rows: int, x: Tensor) -> Tensor:
+    """Outputs [B, out] of so many networks for one batch [B, in], each for its share of it."""
+    if rows == 1:
+        return forward(x[None])[0]
+    share = -(-len(x) // rows)
+    whole = torch.cat([x, x[: rows * share - len(x)]])
+    return forward(whole.view(rows, share, -1)).flatten(0, 1)[: len(x)]
 
 
 def together(obs: Tensor, action: Tensor, count: int) -> Tensor:

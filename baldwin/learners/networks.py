@@ -167,7 +167,7 @@ class Critics(Networks):
         error = q - y
         slope = (error * (2 * scale / len(y))).unsqueeze(-1)
         if chosen is not None:
-            slope = torch.zeros_like(out).scatter_(2, index.expand(len(out), -1).unsqueeze(-1), slope)
+            slope = torch.zeros_like(out, dtype=slope.dtype).scatter_(2, index.expand(len(out), -1).unsqueeze(-1), slope)
         bound.back(given, slope.to(out.dtype), self._buffer)
         self.descend(self._buffer)
         return q, error.square_().sum(0).mul_(scale)

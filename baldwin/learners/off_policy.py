@@ -37,12 +37,14 @@ class OffPolicyConfig(BaseModel):
     collect: PositiveInt = Field(50, description="Steps of each lane between updates")
     overlap: int = Field(0, ge=0, description="Stretches that are collected while others are learned from: the actor's lag. off is 0")
     capacity: PositiveInt = Field(1_000_000, description="Transitions that are remembered")
+    surplus: int = Field(100_000, ge=0, description="Transitions kept beyond those, so that an earlier checkpoint finds what it could draw")
     round: PositiveInt = Field(1000, description="Environment steps between two lines of metrics: a generation of this algorithm")
 
     @property
-    def surplus(self) -> int:
-        """Rows that the replay keeps beyond its capacity, so that an earlier checkpoint finds what it could draw."""
-        return max(self.capacity // 4, 100_000)
+    def real_round(self) -> int:
+        """A round ends with a stretch."""
+        stretch = self.lanes * self.collect
+        return -(-self.round // stretch) * stretch
 
     @field_validator("overlap", mode="before")
     @classmethod
@@ -110,7 +112,7 @@ class OffPolicy:
         return jobs
 
     def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
-        """Take stretches in any order; learn from them in theirs, from one at each call: rounds then end one at a time.
+        """Take stretches in any order; learn from them in theirs, up to the end of a round: rounds then end one at a time.
 
         What waits here never stalls the loop: each stretch learned from sets the next one of its stream free.
         """
@@ -119,12 +121,12 @@ class OffPolicy:
             if not self._learned <= ticket < self._asked or ticket in self._arrived or ticket in [o.ticket for o in outcomes[:place]]:
                 raise TicketError(f"ticket {ticket} was never given out, or came back twice. Tell a stretch only once.")
         self._arrived |= {o.ticket: o for o in outcomes}
-        if self._learned not in self._arrived:
-            return None
-        found = self._absorb(self._arrived[self._learned])
-        del self._arrived[self._learned], self._actors[self._learned]
-        self._actors[self._learned + self._streams] = (self.learner.actor_vectors()[0], self.moments.pack())
-        self._learned += 1
+        found: Metrics | None = None
+        while found is None and self._learned in self._arrived:
+            found = self._absorb(self._arrived[self._learned])
+            del self._arrived[self._learned], self._actors[self._learned]
+            self._actors[self._learned + self._streams] = (self.learner.actor_vectors()[0], self.moments.pack())
+            self._learned += 1
         return found
 
     def policy_state(self) -> Arrays:

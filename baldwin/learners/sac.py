@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
-from baldwin.learners.learner import Learner, LearnerConfig, Tensors, together
+from baldwin.learners.learner import Learner, LearnerConfig, Source, Tensors, shared_out, together
 from baldwin.learners.networks import Forward, Rows
 from baldwin.learners.off_policy import OffPolicyConfig
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian
 from baldwin.policies import PolicyConfig
-from baldwin.types import State
+from baldwin.types import Metrics, State
 
 
 class SACRule(LearnerConfig):
@@ -86,7 +86,7 @@ class EntropyLearner(Learner):
 
     def _joint_step(self, batch: Tensors) -> dict[str, Tensor]:
         alpha = self._alpha()
-        seen = self._fit_critics(batch, self.actor, alpha)
+        seen = self._fit_critics(batch, self._now, alpha)
         if self.updates % self.config.policy_delay == 0:
             moved, entropy = self._fit_actor(batch.obs[None], alpha)
             seen |= moved | self._price(entropy) | {"alpha": alpha.view(1)}
@@ -94,9 +94,19 @@ class EntropyLearner(Learner):
         return seen
 
     def _critic_step(self, batch: Tensors) -> dict[str, Tensor]:
-        seen = self._fit_critics(batch, self.actor.slow, self._alpha())
+        seen = self._fit_critics(batch, self._fixed, self._alpha())
         self.critic.follow(self.config.tau)
         return seen
+
+    def critic_steps(self, replay: Source, k: int, target_policy: NDArray[np.float32] | None = None) -> Metrics:
+        """As for every learner; there is no slow actor here, so by default it is the actor itself that gives the next actions."""
+        return super().critic_steps(replay, k, self.actor_vectors() if target_policy is None else target_policy)
+
+    def _now(self, obs: Tensor) -> Tensor:
+        return self.actor(obs[None])[0]
+
+    def _fixed(self, obs: Tensor) -> Tensor:
+        return shared_out(self.actor.slow, len(self.actor.target), obs)
 
     def _actor_step(self, obs: Tensor) -> dict[str, Tensor]:
         return self._fit_actor(obs, self._alpha())[0]
@@ -119,7 +129,8 @@ class EntropyLearner(Learner):
         """How much each critic [C, ...] counts in what the actor climbs: the minimum of a pair, the mean of an ensemble."""
         if self.config.subset < self.config.ensemble:
             return torch.full_like(q, 1 / len(q))
-        return (q == q.amin(0)).to(q.dtype)
+        smallest = (q == q.amin(0)).float()
+        return smallest / smallest.sum(0)  # critics that tie share it
 
     def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
         raise NotImplementedError
@@ -141,8 +152,7 @@ class SAC(EntropyLearner):
     def values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """The smallest of the critics; for the actor's own action, its mean."""
         x = self._prepared(obs)
-        greedy = torch.tanh(split_gaussian(self.actor(x[None])[0])[0])
-        a = greedy if action is None else torch.from_numpy(np.array(action)).to(self.device)
+        a = torch.tanh(split_gaussian(self._of_actor(x))[0]) if action is None else torch.from_numpy(np.array(action)).to(self.device)
         return np.asarray(self.critic(together(x, a, self.config.ensemble)).squeeze(-1).amin(0).cpu().numpy())
 
     def _sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +163,7 @@ class SAC(EntropyLearner):
         """y = r + discount (min Q'(s', a') - alpha log pi(a'|s')), a' sampled."""
         count = self.config.ensemble
         with torch.inference_mode():
-            action, log_prob = self._sample(actor(batch.next_obs[None])[0])
+            action, log_prob = self._sample(actor(batch.next_obs))
             q_next = self.critic.slow(together(batch.next_obs, action, count)).squeeze(-1)
             y = batch.reward + batch.discount * soft_value(self._pessimist(q_next), log_prob, alpha)
         return self._regress(together(batch.obs, batch.action, count), y)
@@ -165,4 +175,4 @@ class SAC(EntropyLearner):
         q, slope = self.critic.slope(inputs, lambda q: self._credit(q) * (-1 / obs.shape[1]))
         self.actor.pull([action, log_prob], [slope[:, obs.shape[-1] :].view_as(action), (alpha / obs.shape[1]).expand_as(log_prob)])
         entropy = -log_prob.detach().mean()
-        return {"actor_loss": alpha * log_prob.detach() - q.amin(0).view_as(log_prob)}, entropy
+        return {"actor_loss": alpha * log_prob.detach() - (self._credit(q) * q).sum(0).view_as(log_prob)}, entropy

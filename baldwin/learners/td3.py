@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from baldwin.learners.learner import Learner, LearnerConfig, Tensors, together
+from baldwin.learners.learner import Learner, LearnerConfig, Tensors, shared_out, together
 from baldwin.learners.off_policy import OffPolicyConfig
 from baldwin.ops.targets import smoothed
 from baldwin.policies import PolicyConfig
@@ -45,7 +45,7 @@ class TD3(Learner):
     def values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """The smaller of both critics."""
         x = self._prepared(obs)
-        a = torch.tanh(self.actor(x[None]))[0] if action is None else torch.from_numpy(np.array(action)).to(self.device)
+        a = torch.tanh(self._of_actor(x)) if action is None else torch.from_numpy(np.array(action)).to(self.device)
         return np.asarray(self.critic(together(x, a, 2)).squeeze(-1).amin(0).cpu().numpy())
 
     def _joint_step(self, batch: Tensors) -> dict[str, Tensor]:
@@ -64,7 +64,7 @@ class TD3(Learner):
     def _fit_critics(self, batch: Tensors) -> dict[str, Tensor]:
         """Down the sum over critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s'))."""
         with torch.inference_mode():
-            greedy = torch.tanh(self.actor.slow(batch.next_obs[None]))[0]
+            greedy = torch.tanh(shared_out(self.actor.slow, len(self.actor.target), batch.next_obs))
             action = smoothed(greedy, self._noise(greedy), self.config.target_noise, self.config.target_noise_clip)
             y = batch.reward + batch.discount * self.critic.slow(together(batch.next_obs, action, 2)).squeeze(-1).amin(0)
         q, loss = self.critic.fit(together(batch.obs, batch.action, 2), y, 1.0)

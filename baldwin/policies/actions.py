@@ -70,7 +70,8 @@ class ActionMap:
         """What the environment takes for actions as learners know them: within [-1, 1], or the index of a choice."""
         if isinstance(self._space, spaces.Discrete):
             return unit + int(self._space.start)
-        return self._as_box(torch.from_numpy(unit) if self._unit else self._middle + self._half * torch.from_numpy(unit))
+        known = torch.from_numpy(unit)
+        return self._as_box(known.clone() if self._unit else self._middle + self._half * known)  # an environment may write into it
 
     def _as_box(self, actions: Tensor) -> NDArray[Any]:
         return actions.numpy().astype(self._space.dtype, copy=False).reshape(-1, *(self._space.shape or ()))

@@ -69,6 +69,10 @@ class ReplayView:
         rng = seeds.generator(key[0], seeds.Stream.REPLAY, *key[1:])
         return self.rows(rng.integers(self.first, self.total, (k, batch)), steps, gamma)
 
+    def source(self, *key: int) -> Drawer:
+        """Draws in a row, for a learner: each with random numbers of its own."""
+        return Drawer(self, key)
+
     def rows(self, serials: NDArray[np.int64], steps: int = 1, gamma: float = 1.0) -> Batch:
         """The transitions that begin at these rows: rewards of up to `steps` steps, summed with discounts.
 
@@ -85,6 +89,20 @@ class ReplayView:
             reward = reward + np.where(going, np.float32(factor) * a["reward"][at], np.float32(0))
             length += going
         return Batch(a["obs"][first], a["action"][first], reward, a["next_obs"][at], a["terminated"][at], a["truncated"][at], length)
+
+
+@dataclass(slots=True)
+class Drawer:
+    """What a learner draws from where there is a view and no replay: in another process."""
+
+    view: ReplayView
+    key: tuple[int, ...]  # a seed and a path
+    draws: int = 0
+
+    def draw(self, k: int, batch: int, steps: int = 1, gamma: float = 1.0) -> Batch:
+        """k uniform batches."""
+        self.draws += 1
+        return self.view.draw((*self.key, self.draws - 1), k, batch, steps, gamma)
 
 
 class Replay:
@@ -137,7 +155,7 @@ class Replay:
                 self._files[name].reserve(min(self.length, start + count))
             self._arrays[name][at : at + head] = values[:head]
             self._arrays[name][: count - head] = values[head:]
-        if after >= 0:
+        if after >= max(0, start + count - self.length):  # it may have been overwritten by then
             self._arrays[LINK][after % self.length] = start
         self.total += count
         self._written[0] = max(self._written[0], self.total)
@@ -145,7 +163,7 @@ class Replay:
 
     def state_dict(self) -> State:
         """Where it stands; the rows themselves are in the files, or in here when there are none."""
-        state: State = {"total": self.total, "draws": self._draws}
+        state: State = {"total": self.total, "draws": self._draws, "length": self.length}
         if self._folder is None:
             return state | {"rows": {n: a[: min(self.total, self.length)].copy() for n, a in self._arrays.items()}}
         for file in (*self._files.values(), self._written_file):
@@ -159,13 +177,17 @@ class Replay:
             ReplayError: rows that it could draw are gone.
         """
         total, written = state["total"], int(self._written[0])
+        if state["length"] != self.length:
+            raise ReplayError(f"expected a replay of {self.length} rows; the checkpoint is of one with {state['length']}")
         if self._folder is not None:
+            damaged = [str(f.path) for f in self._files.values() if f.resized]
+            if total and damaged:
+                raise ReplayError(f"the replay of the run is not whole: {', '.join(damaged)} was missing or cut short")
             if written < total:
-                raise ReplayError(f"the replay in {self._folder} ends at row {written}; the checkpoint knows {total}. Files are missing.")
+                raise ReplayError(f"the replay in {self._folder} ends at row {written}; the checkpoint knows {total}")
             if written > self.length and written - self.length > max(0, total - self.capacity):
                 raise ReplayError(
-                    f"the replay in {self._folder} has overwritten rows that a checkpoint at row {total} needs (it is at {written}). "
-                    "Use a newer checkpoint, or begin again with a smaller run.checkpoint_every"
+                    f"the replay in {self._folder} has overwritten rows that a checkpoint at row {total} needs (it is at {written})"
                 )
             for name, file in self._files.items():
                 file.reserve(min(self.length, total))
@@ -173,6 +195,8 @@ class Replay:
         self.total, self._draws = total, state["draws"]
         for name, rows in state.get("rows", {}).items():
             self._arrays[name][: len(rows)] = rows
+        link = self._arrays[LINK]
+        link[link >= total] = -1  # to rows of a future that may come differently
 
 
 class _File:
@@ -181,8 +205,9 @@ class _File:
     def __init__(self, path: Path, column: Column, length: int) -> None:
         self._row = np.dtype(column.dtype).itemsize * int(np.prod(column.shape, dtype=np.int64))
         size = self._row * length
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT)
-        if os.fstat(self._handle).st_size != size:
+        self._handle, self.path = os.open(path, os.O_RDWR | os.O_CREAT), path
+        self.resized = os.fstat(self._handle).st_size != size
+        if self.resized:
             os.ftruncate(self._handle, size)
         self._claimed = 0
         self.array = _mapped(path, column, length, "r+")

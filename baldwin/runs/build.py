@@ -13,7 +13,7 @@ from baldwin.config import RunConfig
 from baldwin.envs import World, probe
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.executors.config import DeadlinePassed, deadline
-from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, OffPolicy, SACConfig, TD3Config, replay_columns
+from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, LearnerConfig, OffPolicy, SACConfig, TD3Config, replay_columns
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise
 from baldwin.policies import ActionMap, make_policy
@@ -88,7 +88,10 @@ def _off_policy(config: RunConfig, chosen: TD3Config | SACConfig, world: World, 
     else:
         learner = (SAC if box else DiscreteSAC)(config.policy, chosen, **sizes, seed=seed)
     no_action = np.empty((0, actions.size), np.float32) if box else np.empty(0, np.int64)
-    replay = Replay(replay_columns(world.obs_size, no_action), chosen.capacity, seed=seed, folder=folder, surplus=chosen.surplus)
+    try:
+        replay = Replay(replay_columns(world.obs_size, no_action), chosen.capacity, seed=seed, folder=folder, surplus=chosen.surplus)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise ConfigError(f"a replay of algorithm.capacity={chosen.capacity} transitions does not fit: {error}. Lower it") from error
     return OffPolicy(
         learner,
         replay,
@@ -101,6 +104,13 @@ def _off_policy(config: RunConfig, chosen: TD3Config | SACConfig, world: World, 
         normalize=config.policy.normalize_obs,
         no_action=no_action,
     )
+
+
+def portable(config: RunConfig) -> RunConfig:
+    """The same run, computed on a CPU: to look at it needs no GPU."""
+    if not isinstance(config.algorithm, LearnerConfig):
+        return config
+    return config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"device": "cpu"})})
 
 
 def greedy_jobs(algorithm: Algorithm, world: World, dim: int, episodes: int, seed: int, *path: int) -> Sequence[Job]:

@@ -10,7 +10,7 @@ import numpy as np
 from baldwin.errors import EnvironmentFailure
 from baldwin.executors import InlineExecutor
 from baldwin.ops.statistics import bootstrap_interval, iqm
-from baldwin.runs.build import build, greedy_jobs
+from baldwin.runs.build import build, greedy_jobs, portable
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import policy_arrays
@@ -50,7 +50,7 @@ def evaluate_run(path: Path, episodes: int = 100, seed: int = 0, generation: int
     """
     directory = RunDirectory.find(path)
     config = directory.read_config()
-    parts = build(config)
+    parts = build(portable(config))
     policy, generation = policy_arrays(directory, generation)
     executor = InlineExecutor(parts.recipe, config.executor)
     executor.share(CENTER, 0, policy)

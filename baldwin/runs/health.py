@@ -17,6 +17,7 @@ class Health:
     """Watches the metrics of each generation."""
 
     def __init__(self, config: RunConfig) -> None:
+        self._search = isinstance(config.algorithm, SearchConfig)
         self._capped = isinstance(config.algorithm, SearchConfig) and config.algorithm.cap.rule != "none"
         self._history: deque[Metrics] = deque(maxlen=WINDOW)
         self._said: dict[str, int] = {}
@@ -88,7 +89,7 @@ class Health:
             ),
             (
                 "idle",
-                over("straggler_fraction", 0.3),
+                self._search and over("straggler_fraction", 0.3),
                 "workers idle over 30 % of the time at the end of generations: lower algorithm.block or raise algorithm.population",
             ),
         ]

@@ -8,7 +8,7 @@ from baldwin.config import RunConfig
 from baldwin.errors import RunDirectoryError
 from baldwin.ops.moments import Moments
 from baldwin.policies import GreedyPolicy
-from baldwin.runs.build import build, look
+from baldwin.runs.build import build, look, portable
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import read_journal, redo
@@ -21,7 +21,7 @@ def rebuild(directory: RunDirectory, generation: int) -> Arrays:
     Raises:
         RunDirectoryError: the run did not get that far.
     """
-    algorithm = build(directory.read_config()).algorithm
+    algorithm = build(portable(directory.read_config())).algorithm
     records = read_journal(directory.journal)
     while algorithm.version < generation:
         record = next(records, None)

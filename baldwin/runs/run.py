@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 
 from baldwin.config import RunConfig, load_config, write_config
 from baldwin.envs import choose_backend
-from baldwin.errors import Diverged, EnvironmentFailure, RunDirectoryError
+from baldwin.errors import Diverged, EnvironmentFailure, ReplayError, RunDirectoryError
 from baldwin.executors import make_executor
 from baldwin.learners import LearnerConfig
 from baldwin.ops.statistics import iqm
@@ -299,8 +300,13 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
     checkpoint, complaints = newest_checkpoint(directory.checkpoints)
     journal_at = metrics_at = 0
     if checkpoint:
-        run.restore(checkpoint.info, checkpoint.state)
-        journal_at, metrics_at = checkpoint.info["journal"], checkpoint.info["metrics"]
+        try:
+            run.restore(checkpoint.info, checkpoint.state)
+            journal_at, metrics_at = checkpoint.info["journal"], checkpoint.info["metrics"]
+        except ReplayError as error:
+            complaints.append(f"{error}; the whole journal is done again instead")
+            shutil.rmtree(directory.replay, ignore_errors=True)
+            run = Run(directory, config, build(config, directory.replay))
     if journal_size(directory.journal) < journal_at:
         complaints.append(
             f"{directory.journal} is shorter than its checkpoint says: generations before {run.algorithm.version} cannot be replayed"

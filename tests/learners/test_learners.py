@@ -164,6 +164,8 @@ def test_an_ensemble_takes_the_minimum_of_a_subset_and_climbs_the_mean() -> None
     assert (learner._credit(q) * q).sum().item() == 2.0
     assert (sac()._credit(q[3:]) * q[3:]).sum().item() == 3.0
     assert {learner._pessimist(q).item() for _ in range(200)} == {0.0, 1.0, 2.0, 3.0}
+    tied = torch.tensor([[3.0], [3.0]])
+    assert (sac()._credit(tied) * tied).sum().item() == 3.0
     learner.update(memory(learner), 2)
     with pytest.raises(ValueError, match="expected subset <= ensemble"):
         SACRule(ensemble=2, subset=3)
@@ -190,8 +192,9 @@ def test_a_loss_that_is_not_a_number_stops_and_names_the_batch(make: Make) -> No
         learner.update(replay, 3)
 
 
-def test_bfloat16_products_give_nearly_the_same_step() -> None:
-    exact, half = td3(), td3(precision="bfloat16")
+@every
+def test_bfloat16_products_give_nearly_the_same_step(make: Make) -> None:
+    exact, half = make(), make(precision="bfloat16")
     exact.update(memory(exact), 20)
     half.update(memory(half), 20)
     difference = np.abs(exact.critic.vectors() - half.critic.vectors()).max()
@@ -213,3 +216,45 @@ def test_a_users_own_network_takes_the_step_that_a_perceptron_takes() -> None:
     for learner in (plain, users):
         learner.update(memory(learner), 6)
     np.testing.assert_allclose(users.actor_vectors(), plain.actor_vectors(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [sac, discrete], ids=["sac", "discrete-sac"])
+def test_without_a_slow_actor_critics_ask_the_actor_as_it_is(make: Make) -> None:
+    one, two = make(), make()
+    for learner in (one, two):
+        learner.update(memory(learner), 30)
+    one.critic_steps(memory(one), 5)
+    two.critic_steps(memory(two), 5, target_policy=two.actor_vectors()[0])
+    np.testing.assert_array_equal(one.critic.vectors(), two.critic.vectors())
+
+
+def test_a_target_policy_is_not_kept() -> None:
+    learner = td3()
+    before = learner.actor.target.clone()
+    learner.critic_steps(memory(learner), 2, target_policy=np.zeros_like(learner.actor_vectors()))
+    assert torch.equal(learner.actor.target, before)
+
+
+@every
+def test_several_policies_share_a_batch_of_the_critics(make: Make) -> None:
+    """Three that are one and the same give what the one gives; and several can be asked for values, but not trained jointly."""
+    one, three = make(), make()
+    rows = np.repeat(one.actor_vectors(), 3, 0)
+    if make is sac:
+        pytest.skip("its next actions are drawn in another shape")
+    one.critic_steps(memory(one), 4, one.actor_vectors()[0])
+    three.set_actor(rows)
+    three.critic_steps(memory(three), 4, rows)
+    np.testing.assert_allclose(one.critic.vectors(), three.critic.vectors(), rtol=1e-4, atol=1e-6)
+    assert three.values(np.zeros((7, OBS), np.float32)).shape == (7,)
+    with pytest.raises(ConfigError, match="update trains one actor; there are 3"):
+        three.update(memory(three), 1)
+
+
+def test_an_actor_that_diverges_names_its_batch() -> None:
+    learner = td3()
+    replay = memory(learner)
+    learner.update(replay, 2)
+    replay._arrays["obs"][:] = np.nan
+    with pytest.raises(Diverged, match=r"actor_loss is nan in batch 1 of 3, drawn after 2 updates"):
+        learner.actor_steps(replay, 3)

@@ -113,11 +113,48 @@ def test_going_back_too_far_is_refused(tmp_path: Path) -> None:
         make(10, 5, tmp_path).load_state_dict(state)
 
 
-def test_missing_files_are_noticed(tmp_path: Path) -> None:
-    replay = make(10, 0, tmp_path / "one")
+@pytest.mark.parametrize("name", ["obs.bin", "written.bin"])
+@pytest.mark.parametrize("cut", [True, False])
+def test_missing_and_short_files_are_noticed(name: str, cut: bool, tmp_path: Path) -> None:
+    replay = make(10, 0, tmp_path)
     replay.add(rows(0, 5))
-    with pytest.raises(ReplayError, match="ends at row 0; the checkpoint knows 5"):
-        make(10, 0, tmp_path / "two").load_state_dict(replay.state_dict())
+    state = replay.state_dict()
+    (tmp_path / name).write_bytes(b"") if cut else (tmp_path / name).unlink()
+    with pytest.raises(ReplayError, match=r"obs.bin was missing or cut short|ends at row 0; the checkpoint knows 5"):
+        make(10, 0, tmp_path).load_state_dict(state)
+
+
+def test_another_length_is_refused() -> None:
+    with pytest.raises(ReplayError, match="expected a replay of 12 rows; the checkpoint is of one with 10"):
+        make(12).load_state_dict(make(10).state_dict())
+
+
+def test_a_row_that_was_overwritten_is_not_linked_to() -> None:
+    replay = make(10)
+    mine = replay.add(rows(0, 3))
+    replay.add(rows(3, 6))
+    replay.add(rows(9, 5), after=mine)  # its predecessor, row 2, has gone by the time these are written
+    assert replay.view().arrays["link"].tolist() == [11, 12, 13, -1, 5, 6, 7, 8, -1, 10]
+
+
+def test_links_into_a_lost_future_are_forgotten(tmp_path: Path) -> None:
+    replay = make(10, 10, tmp_path)
+    last = replay.add(rows(0, 2))
+    state = replay.state_dict()
+    replay.add(rows(2, 2), after=last)
+    back = make(10, 10, tmp_path)
+    back.load_state_dict(state)
+    back.add(rows(1000, 2))  # another future: that episode was given up
+    assert back.view().rows(np.array([1]), steps=3).reward.tolist() == [1]
+
+
+def test_a_learner_draws_from_a_view_too() -> None:
+    replay = make(10)
+    replay.add(rows(0, 8))
+    source, again = replay.view().source(5, 1), replay.view().source(5, 1)
+    first, second = source.draw(2, 4).reward, source.draw(2, 4).reward
+    assert not np.array_equal(first, second)
+    assert np.array_equal(again.draw(2, 4).reward, first)
 
 
 def draw_elsewhere(view: ReplayView, pipe: Any) -> None:

@@ -118,3 +118,10 @@ def test_a_broken_environment_fails_the_stretch_and_not_the_next_one(how: str) -
         except EnvironmentFailure as error:
             failures.append(str(error))
     assert 0 < len(failures) < 12
+
+
+def test_an_environment_may_write_into_the_action_it_is_given() -> None:
+    made = recipe("tests.toys.worlds:Scribbler", limit=10)
+    here, job = RolloutWorker(made), plan(made, 7)
+    job = after(job, here.collect(job))
+    assert same(here.collect(job), RolloutWorker(made).collect(job))

@@ -35,12 +35,14 @@ SMALL = [
     "algorithm.n_step=2",
     "algorithm.collect=25",
     "algorithm.round=100",
-    "algorithm.capacity=350",
+    "algorithm.capacity=150",
+    "algorithm.surplus=200",
     "algorithm.threads=1",
     "executor.name=inline",
     "run.evaluate_every=2",
     "run.episodes=3",
-    "run.checkpoint_every=2",
+    "run.checkpoint_every=1",
+    "run.keep=2",
     "stop.env_steps=700",
 ]
 KINDS = {"td3": ["algorithm.name=td3"], "sac": ["algorithm.name=sac", "algorithm.overlap=1"]}
@@ -116,6 +118,16 @@ def test_a_damaged_checkpoint_costs_nothing_but_time(quiet: dict[str, Run], tmp_
     assert run.params_sha256() == quiet["td3"].params_sha256()
 
 
+def test_without_its_replay_a_run_goes_on_from_the_journal(quiet: dict[str, Run], tmp_path: Path) -> None:
+    train(small("td3", "stop.env_steps=600"), tmp_path / "run")
+    (tmp_path / "run" / "replay" / "obs.bin").unlink()
+    run, complaints = resume(tmp_path / "run", ["stop.env_steps=700"])
+    drive(run)
+    assert "obs.bin was missing" in complaints[0]
+    assert run.params_sha256() == quiet["td3"].params_sha256()
+    assert lines(tmp_path / "run")[-1] == lines(quiet["td3"].directory.path)[-1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_journal_alone_rebuilds_every_checkpoint(quiet: dict[str, Run], kind: str) -> None:
     directory = RunDirectory.find(quiet[kind].directory.path)
@@ -176,6 +188,7 @@ def test_what_auto_means_is_settled_when_a_run_begins(tmp_path: Path) -> None:
             "'algorithm.gamma': should be less than or equal to 1; got 1.5",
         ),
         (["env.id=Hopper-v5", "algorithm.name=td3", "run.checkpoint_every=1000"], "lower run.checkpoint_every"),
+        (["env.id=Hopper-v5", "algorithm.name=td3", "algorithm.capacity=10000000000000"], "does not fit"),
         (["env.id=Hopper-v5", "algorithm.name=sacc"], "Did you mean 'sac'?"),
     ],
 )
@@ -202,7 +215,7 @@ def test_divergence_stops_with_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert "the learner has diverged" in text
     assert "The last good checkpoint stays" in text
     assert "Traceback" not in text
-    assert [int(p.name) for p in list_checkpoints(tmp_path / "run" / "checkpoints")] == [2, 4]
+    assert [int(p.name) for p in list_checkpoints(tmp_path / "run" / "checkpoints")] == [3, 4]
     assert read_checkpoint(tmp_path / "run" / "checkpoints" / "00000004").generation == 4
 
 

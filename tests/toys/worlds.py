@@ -66,6 +66,14 @@ class BreaksLater(Chase):
         return super().step(action)
 
 
+class Scribbler(Chase):
+    """Writes into the action it is given."""
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        action *= 0.5
+        return super().step(action)
+
+
 class Choices(gym.Env[Any, Any]):
     """Dict observation, MultiDiscrete action: choose the numbers you are shown."""
 
