@@ -39,8 +39,18 @@ def load_config(
     if preset is not None:
         layers.append(_read_preset(preset))
     layers += [_read_file(path) for path in files]
-    layers += [parse_override(text) for text in overrides]
-    return validate(reduce(merge, layers, {}))
+    layers.append(reduce(merge, [parse_override(text) for text in overrides], {}))
+    return validate(reduce(overlay, layers, {}))
+
+
+def overlay(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+    """Merge; but a layer that names another algorithm begins that section anew: the old one's fields mean nothing to it."""
+    algorithms = [layer.get("algorithm") or {} for layer in (under, over)]
+    if all(isinstance(a, Mapping) for a in algorithms):
+        old, new = algorithms[0].get("name", "es"), algorithms[1].get("name")
+        if algorithms[0] and new is not None and new != old:
+            under = {k: v for k, v in under.items() if k != "algorithm"}
+    return merge(under, over)
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:

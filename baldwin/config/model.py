@@ -11,9 +11,18 @@ from baldwin.envs import EnvConfig
 from baldwin.executors import ExecutorConfig
 from baldwin.learners import OffPolicyConfig, SACConfig, TD3Config
 from baldwin.policies import PolicyConfig
-from baldwin.strategies import ESConfig
+from baldwin.strategies import ACEMConfig, AESConfig, CEMConfig, ESConfig, OnePlusOneConfig
 
-ALGORITHM_CONFIGS: dict[str, type[BaseModel]] = {"es": ESConfig, "td3": TD3Config, "sac": SACConfig}
+ALGORITHM_CONFIGS: dict[str, type[BaseModel]] = {
+    "es": ESConfig,
+    "cem": CEMConfig,
+    "acem": ACEMConfig,
+    "one-plus-one": OnePlusOneConfig,
+    "aes": AESConfig,
+    "td3": TD3Config,
+    "sac": SACConfig,
+}
+AnyAlgorithm = ESConfig | CEMConfig | ACEMConfig | OnePlusOneConfig | AESConfig | TD3Config | SACConfig
 
 
 class RunSection(BaseModel):
@@ -48,7 +57,7 @@ class RunConfig(BaseModel):
 
     env: EnvConfig
     policy: PolicyConfig = PolicyConfig()
-    algorithm: ESConfig | TD3Config | SACConfig = Field(ESConfig(), discriminator="name")
+    algorithm: AnyAlgorithm = Field(ESConfig(), discriminator="name")
     executor: ExecutorConfig = ExecutorConfig()
     run: RunSection = RunSection()
     stop: StopSection = StopSection()

@@ -38,6 +38,7 @@ class Plan:
     limit: int | None = None  # steps after which the clock ends an episode
     action_noise: float = 0.0
     collect: bool = False  # observation moments
+    moments: NDArray[np.float64] | None = None  # what to normalise by; if not given, what was shared with the centre
 
 
 @dataclass(slots=True)

@@ -42,6 +42,7 @@ class RolloutWorker:
         self._lanes: dict[str, Lanes] = {}
         self._live: dict[int, Live] = {}  # lane -> the environment that collects there
         self._version = -1
+        self._center = torch.empty(0)
         self._identity: Echo = {}
 
     def receive(self, key: str, version: int, arrays: Arrays) -> None:
@@ -53,12 +54,13 @@ class RolloutWorker:
 
     def evaluate(self, trials: Sequence[Trial], plan: Plan) -> list[Outcome]:
         """One outcome a trial, in order; the block's observation moments travel with the first."""
-        if plan.version != self._version:
+        if plan.moments is None and plan.version != self._version:
             raise StaleShare(f"the job was made for centre {plan.version}; this worker holds {self._version}")
+        normalize = self._normalize if plan.moments is None else Normalizer(self._recipe.policy, Moments.unpack(plan.moments))
         stack = stack_members(self._policy, trials, self._center, len(plan.seeds))
         lanes = self._lanes_for(plan)
         with one_thread():
-            played = play(lanes, stack, len(trials), self._normalize, self._act, plan)
+            played = play(lanes, stack, len(trials), normalize, self._act, plan)
         return [
             Outcome(
                 trial.id,

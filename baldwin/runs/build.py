@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from baldwin.config import RunConfig
 from baldwin.envs import World, probe
@@ -15,11 +16,25 @@ from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, LearnerConfig, OffPolicy, SACConfig, TD3Config, replay_columns
 from baldwin.ops import seeds
-from baldwin.ops.noise import Noise
+from baldwin.ops.noise import Noise, Shape
 from baldwin.policies import ActionMap, make_policy
 from baldwin.replay import Replay
 from baldwin.rollout import Evaluate, Plan, WorkerRecipe
-from baldwin.strategies import ESConfig, OpenAIES, Search
+from baldwin.strategies import (
+    ACEM,
+    AES,
+    CEM,
+    ACEMConfig,
+    AESConfig,
+    CEMConfig,
+    ESConfig,
+    OnePlusOne,
+    OnePlusOneConfig,
+    OpenAIES,
+    Search,
+    SearchConfig,
+    Strategy,
+)
 from baldwin.types import Algorithm, Job, Perturbation, Trial
 
 EVALUATION_LANES = 8
@@ -53,25 +68,38 @@ def build(config: RunConfig, folder: Path | None = None) -> Parts:
     world = look(config)
     actions = ActionMap(world.action_space, config.policy.squash, config.policy.head)
     recipe = WorkerRecipe(config.env, world, config.policy)
-    if isinstance(config.algorithm, ESConfig):
-        algorithm: Algorithm = _search(config, config.algorithm, world, actions)
+    if isinstance(config.algorithm, TD3Config | SACConfig):
+        algorithm: Algorithm = _off_policy(config, config.algorithm, world, actions, folder)
     else:
-        algorithm = _off_policy(config, config.algorithm, world, actions, folder)
+        algorithm = _search(config, config.algorithm, world, actions)
     return Parts(world, algorithm, recipe, len(algorithm.policy_state()["params"]))
 
 
-def _search(config: RunConfig, chosen: ESConfig, world: World, actions: ActionMap) -> Search:
+def _search(config: RunConfig, chosen: SearchConfig, world: World, actions: ActionMap) -> Search:
     policy = make_policy(config.policy, world.obs_size, actions.outputs)
     seed = config.run.seed
-    strategy = OpenAIES(policy.init(seed), chosen, seed=seed, shapes=policy.shapes)
     return Search(
-        strategy,
+        strategy_of(chosen, policy.init(seed), policy.shapes, seed),
         chosen,
         seed=seed,
         obs_size=world.obs_size,
         max_episode_steps=world.max_episode_steps,
         normalize=config.policy.normalize_obs,
     )
+
+
+def strategy_of(chosen: SearchConfig, center: NDArray[np.float32], shapes: tuple[Shape, ...], seed: int) -> Strategy:
+    """The strategy that a config describes, about this centre."""
+    if isinstance(chosen, CEMConfig):
+        return CEM(center, chosen, seed=seed)
+    if isinstance(chosen, ACEMConfig):
+        return ACEM(center, chosen, seed=seed)
+    if isinstance(chosen, OnePlusOneConfig):
+        return OnePlusOne(center, chosen, seed=seed)
+    if isinstance(chosen, AESConfig):
+        return AES(center, chosen, seed=seed)
+    assert isinstance(chosen, ESConfig)
+    return OpenAIES(center, chosen, seed=seed, shapes=shapes)
 
 
 def _off_policy(config: RunConfig, chosen: TD3Config | SACConfig, world: World, actions: ActionMap, folder: Path | None) -> OffPolicy:

@@ -19,7 +19,7 @@ from baldwin.errors import TicketError
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.rollout import Evaluate, Plan
-from baldwin.types import CENTER, Arrays, Job, Metrics, Outcome, State, Trial
+from baldwin.types import CENTER, Arrays, Job, Metrics, Outcome, Perturbation, State, Trial
 
 SEASON = 64
 """Jobs that share lane seeds. A pool with fixed seeds is fast-forwarded by at most this many jobs' episodes, also after a resume."""
@@ -59,6 +59,11 @@ class SearchConfig(BaseModel):
     )
     cap: CapConfig = CapConfig()
 
+    @property
+    def companions(self) -> int:
+        """Trials that may ride along with a block."""
+        return 1
+
     @model_validator(mode="after")
     def _one_world_needs_a_lane_for_everybody(self) -> Self:
         if self.common_random_numbers == "population" and self.lanes is not None and self.lanes <= self.block:
@@ -71,7 +76,9 @@ class SearchConfig(BaseModel):
 class Strategy(Protocol):
     """Ask/tell over flat vectors, with tickets."""
 
-    center: NDArray[np.float32]
+    @property
+    def center(self) -> NDArray[np.float32]:
+        """The parameters that stand for the whole: what is evaluated, saved and exported."""
 
     @property
     def version(self) -> int:
@@ -113,7 +120,7 @@ class Search:
         self._played: dict[int, tuple[int, float, float]] = {}  # ticket -> (steps, truncated share, return) of this generation
         self._published = -1
         self._width = config.lanes or config.block + 2  # even, and one for the centre that rides along with the last block
-        self._rounds = math.ceil((config.block + 1) / self._width) * config.episodes
+        self._rounds = math.ceil((config.block + config.companions) / self._width) * config.episodes
 
     @property
     def version(self) -> int:
@@ -140,7 +147,10 @@ class Search:
                     break
                 number, self._asked = self._asked, self._asked + 1
                 self._open |= dict.fromkeys((t.id for t in trials), number)
-            jobs.append(Evaluate(tuple(trials), self._plan(number)))
+            plan = self._plan(number)
+            if not isinstance(trials[0].params, Perturbation):  # vectors come as they are, whatever the centre is by then
+                plan = replace(plan, moments=self.moments.pack())
+            jobs.append(Evaluate(tuple(trials), plan))
         return jobs
 
     def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
