@@ -42,7 +42,7 @@ def test_a_saved_config_is_the_same_config(tmp_path: Path) -> None:
         ("algorithm.lrr=1", "unknown key 'algorithm.lrr'. Did you mean 'lr'?"),
         ("algoritm.lr=1", "unknown key 'algoritm'. Did you mean 'algorithm'?"),
         ("algorithm.cap.shar=1", "unknown key 'algorithm.cap.shar'. Did you mean 'share'?"),
-        ("algorithm.name=ess", "no algorithm 'ess'; there are: es"),
+        ("algorithm.name=ess", "Did you mean 'es'?"),
         ("algorithm.population=41", "'algorithm.population': should be a multiple of 2; got 41"),
         ("algorithm.sigma=-1", "'algorithm.sigma"),
         ("algorithm.optimizer=adamm", "Did you mean 'adam'?"),
@@ -79,3 +79,11 @@ def test_an_environment_is_required() -> None:
 def test_merge_and_override() -> None:
     assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
     assert parse_override("a.b=x=y") == {"a": {"b": "x=y"}}
+
+
+def test_another_algorithm_on_a_preset_begins_its_section_anew() -> None:
+    config = load_config("cartpole", [], ["algorithm.population=12", "algorithm.name=cem"])
+    assert config.algorithm.name == "cem"
+    assert config.algorithm.population == 12
+    assert config.env.id == "CartPole-v1"
+    assert load_config("cartpole", [], ["algorithm.name=es"]) == load_config("cartpole")

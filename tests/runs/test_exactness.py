@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from baldwin.config import load_config
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
@@ -127,6 +128,21 @@ def test_replay_from_rewards_alone_gives_the_hash_of_the_checkpoints(quiet: dict
     assert [c.generation for c in checkpoints] == [2, 4, 5]
     for checkpoint in checkpoints:
         assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
+
+
+@pytest.mark.parametrize("name", ["cem", "acem", "one-plus-one", "aes"])
+def test_gaussians_replay_from_their_journal_and_resume(name: str, tmp_path: Path) -> None:
+    """Steady-state ones move as results arrive, from two processes here: the journal knows the order."""
+    common = ["env.id=Hopper-v5", "env.max_episode_steps=60", "policy.hidden=[8]", f"algorithm.name={name}", "run.evaluate_every=5"]
+    config = load_config(None, [], [*common, "executor.workers=2", "run.episodes=3", "run.checkpoint_every=5", "stop.generations=10"])
+    train(config, tmp_path / "run")
+    run, complaints = resume(tmp_path / "run", ["stop.generations=20"])
+    drive(run)
+    assert complaints == []
+    directory = RunDirectory.find(tmp_path / "run")
+    for checkpoint in (read_checkpoint(p) for p in list_checkpoints(directory.checkpoints)):
+        assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
+    assert run.algorithm.version == 20
 
 
 def test_low_rank_and_caps_are_exact_too(tmp_path: Path) -> None:

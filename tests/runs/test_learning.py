@@ -25,6 +25,15 @@ def test_cartpole_is_solved(preset: str, tmp_path: Path) -> None:
     assert scores(preset, tmp_path, seeds=1) == [500]
 
 
+@pytest.mark.parametrize("name", ["cem", "aes"])
+def test_other_strategies_solve_cartpole_too(name: str, tmp_path: Path) -> None:
+    own = [f"algorithm.name={name}", "algorithm.variance=0.01", "executor.name=inline", "run.evaluate_every=10", "stop.score=490"]
+    extra = {"cem": ["algorithm.extra_start=0.01", "algorithm.population=20"], "aes": ["algorithm.variance_floor=1e-3"]}[name]
+    run = train(load_config("cartpole", [], own + extra), tmp_path / "run")
+    assert run.score is not None
+    assert run.score >= 490
+
+
 def test_a_users_environment_and_network_are_learned(tmp_path: Path) -> None:
     own = ["env.id=tests.toys.worlds:Choices", "policy.module=tests.toys.worlds:TinyNet", "algorithm.population=64", "algorithm.block=32"]
     more = ["algorithm.sigma=0.1", "algorithm.lr=0.1", "executor.name=inline", "run.evaluate_every=20", "stop.generations=60"]

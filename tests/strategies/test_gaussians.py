@@ -1,0 +1,125 @@
+"""CEM, asynchronous CEM, (1+1)-ES and AES over vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baldwin.errors import EnvironmentFailure, TicketError
+from baldwin.ops.gaussians import decayed, elite_moments, pulled
+from baldwin.strategies import ACEM, AES, CEM, ACEMConfig, AESConfig, CEMConfig, OnePlusOne, OnePlusOneConfig
+from baldwin.types import Outcome, Trial
+
+START = np.array([0.1, -0.2, 0.3], np.float32)
+
+
+def vectors(trials: list[Trial]) -> np.ndarray:
+    return np.stack([np.asarray(t.params, np.float64) for t in trials])
+
+
+def told(strategy: Any, trials: list[Trial], fitness: list[float]) -> Any:
+    return strategy.tell([Outcome(t.id, f) for t, f in zip(trials, fitness, strict=True)])
+
+
+def test_cem_mirrors_its_second_half_and_takes_the_step_of_the_elite() -> None:
+    strategy = CEM(START, CEMConfig(population=8, variance=0.04, extra_tau=0.9, divide=True), seed=1)
+    trials = strategy.ask(8)
+    rows = vectors(trials)
+    np.testing.assert_allclose(rows[:4] + rows[4:], np.tile(2 * START, (4, 1)), atol=1e-6)
+    fitness = [3.0, 1, 9, 4, 5, 2, 8, 7]
+    metrics = told(strategy, trials, fitness)
+    mean, variance = elite_moments(rows[[2, 6, 7, 4]], START.astype(np.float64), decayed(1e-3, 0.9, 1e-5), True)
+    np.testing.assert_allclose(strategy.mean, mean)
+    np.testing.assert_allclose(strategy.variance, variance)
+    assert metrics["return_max"] == 9
+    assert strategy.ask(0) == []
+
+
+def test_a_failed_individual_is_no_parent() -> None:
+    strategy = CEM(START, CEMConfig(population=4), seed=1)
+    trials = strategy.ask(4)
+    rows = vectors(trials)
+    told(strategy, trials, [np.nan, 1.0, np.nan, np.nan])
+    np.testing.assert_allclose(strategy.mean, rows[1])
+    with pytest.raises(EnvironmentFailure, match="every individual of generation 1 failed"):
+        told(strategy, strategy.ask(4), [np.nan] * 4)
+
+
+def test_aes_is_pulled_by_each_individual_in_turn() -> None:
+    strategy = AES(START, AESConfig(block=2, mean_trials=2, scale=2000.0, variance_rule="fixed"), seed=1)
+    trials = strategy.ask(2)
+    rows = vectors(trials)
+    np.testing.assert_array_equal(rows[2:], np.tile(START.astype(np.float64), (2, 1)))
+    metrics = told(strategy, trials, [5000.0, 3000.0, 3900.0, 4100.0])
+    mean, variance = pulled(START.astype(np.float64), np.full(3, 1e-3), rows[0], 0.6, 10, 1e-5)
+    mean, variance = pulled(mean, variance, rows[1], 1 / 3, 10, 1e-5)
+    np.testing.assert_allclose(strategy.mean, mean)
+    np.testing.assert_allclose(strategy.spread, variance)
+    assert metrics["baseline"] == 4000
+    assert metrics["pull"] == pytest.approx((0.6 + 1 / 3) / 2)
+
+
+def test_the_scale_of_aes_follows_the_spread_of_gains() -> None:
+    """A tenfold return changes nothing, and no value has to be set."""
+    found = []
+    for factor in (1.0, 10.0):
+        strategy = AES(START, AESConfig(block=2), seed=1)
+        for n in range(20):
+            trials = strategy.ask(2)
+            told(strategy, trials, [factor * (np.sin(3 * n + k) + n) for k in range(3)])
+        found.append(strategy.mean)
+    np.testing.assert_allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"mean_rule": "baseline-absolute"}, "needs algorithm.scale"), ({"scale": -1.0}, "needs algorithm.scale > 0 or auto; got -1")],
+)
+def test_a_scale_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AESConfig(**settings)
+
+
+def run_plus(frozen: bool) -> list[float]:
+    """Ten failures, then nothing but successes."""
+    strategy = OnePlusOne(START, OnePlusOneConfig(block=2, frozen_window=frozen), seed=1)
+    spreads = []
+    for n in range(30):
+        gain = -1.0 if n < 5 else 1.0
+        told(strategy, strategy.ask(2), [gain, gain, 0.0])
+        spreads.append(float(strategy.spread[0]))
+    return spreads
+
+
+def test_one_plus_one_adapts_to_the_last_successes_only() -> None:
+    spreads = run_plus(frozen=False)
+    assert spreads[4] == pytest.approx(1e-3 * 0.99)
+    assert spreads[-1] > spreads[4]
+    assert run_plus(frozen=True)[-1] < spreads[4]  # the first ten decided for ever
+
+
+def test_one_plus_one_takes_the_better_one_as_it_is() -> None:
+    strategy = OnePlusOne(START, OnePlusOneConfig(block=2), seed=1)
+    trials = strategy.ask(2)
+    told(strategy, trials, [2.0, 0.5, 1.0])
+    np.testing.assert_array_equal(strategy.center, np.asarray(trials[0].params))
+
+
+def test_acem_waits_for_a_window_and_then_moves_with_every_result() -> None:
+    strategy = ACEM(START, ACEMConfig(block=4, window=6), seed=1)
+    told(strategy, strategy.ask(4), [1.0, 2, 3, 4, 0])
+    np.testing.assert_array_equal(strategy.mean, START.astype(np.float64))
+    told(strategy, strategy.ask(4), [1.0, 2, 3, 4, 0])
+    assert not np.array_equal(strategy.mean, START)
+
+
+def test_blocks_may_fail_but_not_for_ever() -> None:
+    strategy = AES(START, AESConfig(block=2), seed=1)
+    for _ in range(99):
+        assert told(strategy, strategy.ask(2), [np.nan, np.nan, 1.0]) is None
+    with pytest.raises(EnvironmentFailure, match="100 blocks failed"):
+        told(strategy, strategy.ask(2), [1.0, 1.0, np.nan])
+    with pytest.raises(TicketError):
+        strategy.tell([Outcome(0, 1.0)])
