@@ -36,7 +36,7 @@ SIGNALS = {
     "alpha": "temperature",
     "update_to_data": "updates per step",
     "buffer_fill": "replay filled",
-    "straggler_fraction": "lost to stragglers",
+    "straggler_fraction": "workers idle",
 }
 
 
@@ -160,7 +160,7 @@ class LiveProgress(Silent):
         left = [
             ("score (greedy, held-out)", score),
             ("best score", f"{self._best:,.1f}" if self._best > -float("inf") else "-"),
-            ("return of the population", f"{last.get('return_mean', 0.0):,.1f} ± {last.get('return_std', 0.0):,.1f}"),
+            ("return in training", f"{last.get('return_mean', 0.0):,.1f} ± {last.get('return_std', 0.0):,.1f}"),
             ("generation", f"{last.get('generation', 0):,}"),
             ("env steps", f"{last.get('env_steps', 0):,}"),
             ("env steps/s", f"{last.get('env_steps_per_second', 0.0):,.0f}"),
