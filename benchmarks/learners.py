@@ -168,7 +168,7 @@ def memory() -> None:
 
 def going_on() -> None:
     """Fill a real run's replay to 1 M, stop it, resume it."""
-    base = ["algorithm.collect=1000", "algorithm.batch=16", "run.evaluate_every=1000", "run.checkpoint_every=80", "executor.name=inline"]
+    base = ["algorithm.collect=1000", "algorithm.batch=16", "run.evaluate_every=1000", "run.checkpoint_every=30", "executor.name=inline"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         options = [*base, "algorithm.start_steps=1_000_000", "stop.env_steps=1_000_000"]
