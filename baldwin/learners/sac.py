@@ -7,6 +7,7 @@ subset of critics, the actor climbs the mean of all of them.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -132,12 +133,11 @@ class EntropyLearner(Learner):
         smallest = (q == q.amin(0)).float()
         return smallest / smallest.sum(0)  # critics that tie share it
 
-    def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
-        raise NotImplementedError
+    @abstractmethod
+    def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]: ...
 
-    def _fit_actor(self, obs: Tensor, alpha: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Metrics and the entropy of the actor on these observations."""
-        raise NotImplementedError
+    @abstractmethod
+    def _fit_actor(self, obs: Tensor, alpha: Tensor) -> tuple[dict[str, Tensor], Tensor]: ...  # and the entropy on these observations
 
 
 class SAC(EntropyLearner):

@@ -101,7 +101,7 @@ def test_schema_is_json() -> None:
         (["train", "cartpole", "-m", "policy.module=torch.nn:Flatten"], "It is made as Class(obs_size, action_size"),
         (["train", "cartpole", "-m", "policy.module=torch.nn:Identity"], "expected parameters and an output of shape (1, 2)"),
         (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:TinyNet", "-m", "algorithm.rank=1"], "needs policy.kind=mlp"),
-        (["train", "cartpole", "-m", "env.id=tests.toys.syntax:Env"], "SyntaxError"),
+        (["train", "cartpole", "-m", "env.id=cannot_be_imported:Env"], "SyntaxError"),
         (["train", "cartpole", "-c", "tests/toys/binary.yaml"], "not a text file"),
         (["show", "/nowhere"], "no run in /nowhere"),
         (["list", "preset"], "Did you mean 'presets'?"),

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing as mp
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +13,7 @@ from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoi
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
 from baldwin.runs.run import Run, drive, resume
-from tests.runs.tools import SMALL, baldwin, shown, small, train
+from tests.runs.tools import SMALL, assassin, baldwin, shown, small, train, train_and_kill_twice
 
 BACKENDS = ["gymnasium", "envpool", "mujoco"]
 
@@ -60,24 +53,10 @@ def test_virtual_workers_too(quiet: dict[str, Run], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], backend: str, tmp_path: Path) -> None:
-    killed = []
-    over = threading.Event()
-
-    def assassin() -> None:
-        while not over.wait(0.25):
-            children = mp.active_children()
-            if children and len(killed) < 4:
-                os.kill(children[0].pid or 0, signal.SIGKILL)
-                killed.append(children[0].pid)
-
-    thread = threading.Thread(target=assassin)
-    thread.start()
-    try:
-        config = small("Hopper-v5", "executor.name=process", "executor.workers=2", "executor.retries=9", backend=backend)
-        run = train(config, tmp_path / "run")
-    finally:
-        over.set()
-        thread.join()
+    with assassin(4) as killed:
+        run = train(
+            small("Hopper-v5", "executor.name=process", "executor.workers=2", "executor.retries=9", backend=backend), tmp_path / "run"
+        )
     assert killed
     assert run.params_sha256() == quiet[backend].params_sha256()
 
@@ -86,30 +65,11 @@ def test_killed_workers_change_nothing(quiet: dict[str, Run], backend: str, tmp_
 def test_kill_nine_of_the_whole_run_and_resume(quiet: dict[str, Run], executor: str, delay: float, tmp_path: Path) -> None:
     """Kill at some moment after the journal has begun; resume, maybe kill again; the end is that of the unbroken run."""
     out = tmp_path / "run"
-    options = [
-        f"-m{o}" for o in ("env.id=Hopper-v5", "env.backend=envpool", "env.max_episode_steps=60", *SMALL, f"executor.name={executor}")
-    ]
-    command = [sys.executable, "-m", "baldwin", "train", *options, "--out", str(out), "--quiet"]
-    for again in range(2):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        size = (out / "journal.bin").stat().st_size if again else 200
-        wait_for(lambda size=size: (out / "journal.bin").exists() and (out / "journal.bin").stat().st_size > size, process)
-        time.sleep(delay)
-        process.kill()
-        process.wait()
-        command = [sys.executable, "-m", "baldwin", "resume", str(out), "--quiet"]
-    done = baldwin("resume", out, "--quiet")
-    assert done.returncode == 0, done.stderr
+    options = ["env.id=Hopper-v5", "env.backend=envpool", "env.max_episode_steps=60", *SMALL, f"executor.name={executor}"]
+    train_and_kill_twice(options, out, delay)
     assert shown(out)["params_sha256"] == quiet["envpool"].params_sha256()
     assert lines(out) == lines(quiet["envpool"].directory.path)
     assert baldwin("replay", out, "--generation", 5).stdout.strip() == quiet["envpool"].params_sha256()
-
-
-def wait_for(ready: Any, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while not ready() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_longer_budget_goes_on_as_if_it_had_always_been_longer(tmp_path: Path) -> None:

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing as mp
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +14,8 @@ from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoi
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.run import Run, drive, resume
-from tests.runs.test_exactness import lines, wait_for
-from tests.runs.tools import baldwin, shown, train
+from tests.runs.test_exactness import lines
+from tests.runs.tools import assassin, baldwin, shown, train, train_and_kill_twice
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -68,23 +61,8 @@ def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, exec
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
-    killed: list[int | None] = []
-    over = threading.Event()
-
-    def assassin() -> None:
-        while not over.wait(0.3):
-            children = mp.active_children()
-            if children and len(killed) < 3:
-                os.kill(children[0].pid or 0, signal.SIGKILL)
-                killed.append(children[0].pid)
-
-    thread = threading.Thread(target=assassin)
-    thread.start()
-    try:
+    with assassin(3) as killed:
         run = train(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
-    finally:
-        over.set()
-        thread.join()
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()
 
@@ -93,17 +71,7 @@ def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_pat
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: dict[str, Run], kind: str, delay: float, tmp_path: Path) -> None:
     """Twice, at some moment after the journal has begun; the ring has wrapped around by the end."""
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in (*SMALL, *KINDS[kind])), "--out", str(out), "--quiet"]
-    for again in range(2):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        size = (out / "journal.bin").stat().st_size if again else 200
-        wait_for(lambda size=size: (out / "journal.bin").exists() and (out / "journal.bin").stat().st_size > size, process)
-        time.sleep(delay)
-        process.kill()
-        process.wait()
-        command = [sys.executable, "-m", "baldwin", "resume", str(out), "--quiet"]
-    done = baldwin("resume", out, "--quiet")
-    assert done.returncode == 0, done.stderr
+    train_and_kill_twice([*SMALL, *KINDS[kind]], out, delay)
     assert shown(out)["params_sha256"] == quiet[kind].params_sha256()
     assert lines(out) == lines(quiet[kind].directory.path)
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing as mp
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +48,48 @@ def baldwin(*args: object, **kwargs: Any) -> subprocess.CompletedProcess[str]:
 
 def shown(path: Path) -> dict[str, Any]:
     return json.loads(baldwin("show", path, "--json").stdout)
+
+
+@contextmanager
+def assassin(victims: int) -> Iterator[list[int]]:
+    """Kills a worker process now and then, up to so many; gives the list of the dead."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.25):
+            children = mp.active_children()
+            if children and children[0].pid and len(killed) < victims:
+                os.kill(children[0].pid, signal.SIGKILL)
+                killed.append(children[0].pid)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+def train_and_kill_twice(options: Sequence[str], out: Path, delay: float) -> None:
+    """kill -9 so long after the journal began or went on, resume, kill again, and resume to the end."""
+    command = [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"]
+    journal = out / "journal.bin"
+    for again in range(2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        size = journal.stat().st_size if again else 200
+        wait_for(lambda size=size: journal.exists() and journal.stat().st_size > size, process)  # type: ignore[misc]
+        time.sleep(delay)  # the moment of the kill is what is varied, not waited for
+        process.kill()
+        process.wait()
+        command = [sys.executable, "-m", "baldwin", "resume", str(out), "--quiet"]
+    done = baldwin("resume", out, "--quiet")
+    assert done.returncode == 0, done.stderr
+
+
+def wait_for(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not ready() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
