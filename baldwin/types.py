@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +13,8 @@ from baldwin.ops.noise import Noise
 
 Arrays = Mapping[str, NDArray[Any]]
 Metrics = dict[str, float]
+Individual = dict[str, float | str]
+"""One line about an individual: its kind, and numbers."""
 Echo = dict[str, str]
 """What a result depends on besides its job, by name: library versions, arithmetic, a hash of what was shared."""
 State = dict[str, Any]
@@ -50,7 +52,10 @@ class Outcome:
     env_steps: int = 0
     truncated: float = 0.0  # share of its episodes that the clock ended
     reason: str = ""
-    arrays: Arrays = field(default_factory=dict)  # whatever else travels: observation moments, transitions
+    arrays: Arrays = field(default_factory=dict)  # whatever else travels: observation moments, transitions, parameters that were changed
+    derived: Arrays = field(default_factory=dict)  # what its job could compute again: the journal leaves it out
+    critic_steps: int = 0  # gradient steps that it took
+    actor_steps: int = 0
 
     @property
     def failed(self) -> bool:
@@ -91,6 +96,10 @@ class Worker(Protocol):
 
 class Job(Protocol):
     """A frozen, picklable piece of work."""
+
+    @property
+    def kind(self) -> str:
+        """What sort of work it is, for the timeline."""
 
     @property
     def tickets(self) -> tuple[int, ...]:
@@ -150,6 +159,10 @@ class Algorithm(Protocol):
         """Environment steps spent on training so far."""
 
     @property
+    def learning_steps(self) -> int:
+        """Those of them that were learned from; the rest only judged."""
+
+    @property
     def gradient_steps(self) -> int:
         """Back-propagated updates made so far."""
 
@@ -161,6 +174,9 @@ class Algorithm(Protocol):
 
     def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
         """Take results in any order, each ticket once; returns metrics when they completed an update."""
+
+    def individuals(self) -> list[Individual]:
+        """What became of each individual since the last call; for an algorithm that does not tell, none."""
 
     def policy_state(self) -> Arrays:
         """The greedy policy: parameters and observation statistics."""
@@ -178,3 +194,9 @@ class Algorithm(Protocol):
 def failed(job: Job, reason: str) -> list[Outcome]:
     """The outcomes of a job that could not be done."""
     return [Outcome(ticket, float("nan"), reason=reason) for ticket in job.tickets]
+
+
+def outcome_state(outcome: Outcome) -> State:
+    """An outcome for a checkpoint; `Outcome(**state)` is the way back."""
+    found = {f.name: getattr(outcome, f.name) for f in fields(outcome)}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}

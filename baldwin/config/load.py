@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from baldwin.config.model import ALGORITHM_CONFIGS, RunConfig
 from baldwin.errors import ConfigError, nearest, pick
+from baldwin.hybrids import HybridConfig
 
 Tree = dict[str, Any]
 
@@ -89,7 +90,8 @@ def validate(tree: Mapping[str, Any]) -> RunConfig:
     algorithm = tree.get("algorithm") or {}
     if isinstance(algorithm, Mapping):
         name = str(algorithm.get("name", "es"))
-        defaults = getattr(pick(ALGORITHM_CONFIGS, name, "algorithm"), "policy_defaults", {})
+        chosen = pick(ALGORITHM_CONFIGS, name, "algorithm")
+        defaults = chosen.policy_for(algorithm) if issubclass(chosen, HybridConfig) else getattr(chosen, "policy_defaults", {})
         tree = merge({"policy": defaults, "algorithm": {"name": name}}, tree)
     try:
         return RunConfig.model_validate(tree)

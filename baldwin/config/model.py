@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from baldwin.envs import EnvConfig
 from baldwin.executors import ExecutorConfig
+from baldwin.hybrids import ACEMRLConfig, AESRLConfig, AsynchronousConfig, CEMRLConfig, HybridConfig, OnePlusOneRLConfig, PCEMRLConfig
 from baldwin.learners import OffPolicyConfig, SACConfig, TD3Config
 from baldwin.policies import PolicyConfig
 from baldwin.strategies import ACEMConfig, AESConfig, CEMConfig, ESConfig, OnePlusOneConfig
@@ -21,8 +22,26 @@ ALGORITHM_CONFIGS: dict[str, type[BaseModel]] = {
     "aes": AESConfig,
     "td3": TD3Config,
     "sac": SACConfig,
+    "cem-rl": CEMRLConfig,
+    "p-cem-rl": PCEMRLConfig,
+    "acem-rl": ACEMRLConfig,
+    "one-plus-one-rl": OnePlusOneRLConfig,
+    "aes-rl": AESRLConfig,
 }
-AnyAlgorithm = ESConfig | CEMConfig | ACEMConfig | OnePlusOneConfig | AESConfig | TD3Config | SACConfig
+AnyAlgorithm = (
+    ESConfig
+    | CEMConfig
+    | ACEMConfig
+    | OnePlusOneConfig
+    | AESConfig
+    | TD3Config
+    | SACConfig
+    | CEMRLConfig
+    | PCEMRLConfig
+    | ACEMRLConfig
+    | OnePlusOneRLConfig
+    | AESRLConfig
+)
 
 
 class RunSection(BaseModel):
@@ -45,6 +64,7 @@ class StopSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     env_steps: int | None = Field(None, gt=0, description="Training steps of the environment")
+    learning_steps: int | None = Field(None, gt=0, description="Those of them that were learned from: without what hybrids play only to judge")
     wall_seconds: float | None = Field(None, gt=0)
     score: float | None = Field(None, description="Mean greedy return on held-out seeds")
     generations: int | None = Field(None, gt=0)
@@ -70,14 +90,17 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _learners_need_a_smooth_policy(self) -> Self:
-        if not isinstance(self.algorithm, OffPolicyConfig):
+        if not isinstance(self.algorithm, OffPolicyConfig | HybridConfig):
             return self
-        head = "gaussian" if isinstance(self.algorithm, SACConfig) else "deterministic"
+        learner = self.algorithm.learner if isinstance(self.algorithm, HybridConfig) else self.algorithm
+        head = "gaussian" if learner.name == "sac" else "deterministic"
         if (self.policy.squash, self.policy.head) != ("tanh", head):
             raise ValueError(
                 f"algorithm.name={self.algorithm.name} needs policy.squash=tanh and policy.head={head}; "
                 f"got {self.policy.squash} and {self.policy.head}. Leave both out"
             )
+        if not isinstance(self.algorithm, OffPolicyConfig | AsynchronousConfig):
+            return self
         between = self.run.keep * self.run.checkpoint_every * self.algorithm.real_round
         if between > self.algorithm.surplus:
             raise ValueError(

@@ -3,6 +3,7 @@
 from baldwin.learners.discrete_sac import DiscreteSAC
 from baldwin.learners.learner import Learner, LearnerConfig
 from baldwin.learners.off_policy import OffPolicy, OffPolicyConfig, replay_columns
+from baldwin.learners.recipe import Recipe
 from baldwin.learners.sac import SAC, SACConfig, SACRule
 from baldwin.learners.td3 import TD3, TD3Config, TD3Rule
 
@@ -14,6 +15,7 @@ __all__ = [
     "LearnerConfig",
     "OffPolicy",
     "OffPolicyConfig",
+    "Recipe",
     "SACConfig",
     "SACRule",
     "TD3Config",

@@ -41,7 +41,8 @@ class DiscreteSAC(EntropyLearner):
             log_probs = torch.log_softmax(actor(batch.next_obs).float(), -1)
             q_next = self._pessimist(self.critic.slow(batch.next_obs.expand(count, -1, -1)))
             y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
-        return self._regress(batch.obs.expand(count, -1, -1), y, batch.action)
+        entropy = -(log_probs.exp() * log_probs).sum(-1).mean().view(1)
+        return self._regress(batch.obs.expand(count, -1, -1), y, batch.action) | {"entropy": entropy}
 
     def _fit_actor(self, obs: Tensor, alpha: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Down mean sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)), for each row of actors."""

@@ -156,6 +156,15 @@ class Learner(ABC):
         self.critic.load_state_dict(state["critic"])
         self.updates, self._calls = int(state["updates"]), int(state["calls"])
 
+    def critic_state(self) -> State:
+        """What evolution hands from one job to the next: all that judges, and no actor."""
+        return {"critic": self.critic.state_dict(), "updates": self.updates}
+
+    def load_critic_state(self, state: State) -> None:
+        """Judge as the learner did that wrote `state`."""
+        self.critic.load_state_dict(state["critic"])
+        self.updates = int(state["updates"])
+
     @abstractmethod
     def values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """What the critics make of actions [B], or of the actor's own, for raw observations."""

@@ -18,8 +18,8 @@ from baldwin.learners.diary import Diary
 from baldwin.learners.learner import Learner
 from baldwin.ops.moments import Moments
 from baldwin.replay import Column, Replay
-from baldwin.rollout import Collect
-from baldwin.types import CENTER, Arrays, Job, Metrics, Outcome, State
+from baldwin.rollout import Collect, transitions
+from baldwin.types import CENTER, Arrays, Individual, Job, Metrics, Outcome, State, outcome_state
 
 PATIENCE = 5  # stretches that may fail one after the other
 
@@ -91,6 +91,15 @@ class OffPolicy:
         """Critic updates so far."""
         return self.learner.updates
 
+    @property
+    def learning_steps(self) -> int:
+        """Every step was learned from."""
+        return self.env_steps
+
+    def individuals(self) -> list[Individual]:
+        """None is spoken of."""
+        return []
+
     def publish(self) -> list[tuple[str, int, Arrays]]:
         """The greedy policy, once a round, for evaluations; stretches carry their own actor."""
         if self._published == self.version:
@@ -142,10 +151,7 @@ class OffPolicy:
             "fresh": self._fresh.pack(),
             "diary": self._diary.state_dict(),
             "actors": {str(t): {"params": p, "obs_moments": m} for t, (p, m) in self._actors.items()},
-            "arrived": [
-                {"ticket": o.ticket, "fitness": o.fitness, "env_steps": o.env_steps, "reason": o.reason, "arrays": dict(o.arrays)}
-                for o in self._arrived.values()
-            ],
+            "arrived": [outcome_state(o) for o in self._arrived.values()],
             "numbers": [self.version, self.env_steps, self._asked, self._learned, self._failures, self._round_steps, self._round_updates],
             "owed": self._owed,
             "reissue": self._reissue,
@@ -215,17 +221,11 @@ class OffPolicy:
         self._diary.give_up(self._own(outcome.ticket))
 
     def _remember(self, outcome: Outcome) -> None:
-        arrays, used = outcome.arrays, 0
-        for row, n in enumerate(self._own(outcome.ticket)):
-            obs, ended = arrays["obs"][row], arrays["terminated"][row] | arrays["truncated"][row]
-            following = obs[1:].copy()
-            following[ended] = arrays["last"][used : used + ended.sum()]
-            used += int(ended.sum())
-            own = {name: arrays[name][row] for name in ("action", "reward", "terminated", "truncated")}
-            rows = {"obs": obs[:-1], "next_obs": following, **own}
+        for n, rows in zip(self._own(outcome.ticket), transitions(outcome.arrays), strict=True):
+            ended = rows["terminated"] | rows["truncated"]
             self._diary.follow(n, rows, ended, self.replay.add(rows, self._diary.last(n)))
             if self._normalize:
-                self._fresh = self._fresh.merge(Moments.of(obs[:-1]))
+                self._fresh = self._fresh.merge(Moments.of(rows["obs"]))
 
     def _turn(self) -> Metrics:
         """Close the round: statistics move, and all it saw becomes one line."""

@@ -76,6 +76,15 @@ class EntropyLearner(Learner):
         super().load_state_dict(state)
         self._log_alpha.load_state_dict(state["log_alpha"])
 
+    def critic_state(self) -> State:
+        """With the price of entropy."""
+        return super().critic_state() | {"log_alpha": self._log_alpha.state_dict()}
+
+    def load_critic_state(self, state: State) -> None:
+        """Judge as the learner did that wrote `state`."""
+        super().load_critic_state(state)
+        self._log_alpha.load_state_dict(state["log_alpha"])
+
     def _alpha(self) -> Tensor:
         return self._log_alpha.online.exp().squeeze()
 
@@ -95,9 +104,10 @@ class EntropyLearner(Learner):
         return seen
 
     def _critic_step(self, batch: Tensors) -> dict[str, Tensor]:
-        seen = self._fit_critics(batch, self._fixed, self._alpha())
+        alpha = self._alpha()
+        seen = self._fit_critics(batch, self._fixed, alpha)
         self.critic.follow(self.config.tau)
-        return seen
+        return seen | self._price(seen["entropy"]) | {"alpha": alpha.view(1)}  # with no actor to train, it is the fixed policy's that counts
 
     def critic_steps(self, replay: Source, k: int, target_policy: NDArray[np.float32] | None = None) -> Metrics:
         """As for every learner; there is no slow actor here, so by default it is the actor itself that gives the next actions."""
@@ -166,7 +176,7 @@ class SAC(EntropyLearner):
             action, log_prob = self._sample(actor(batch.next_obs))
             q_next = self.critic.slow(together(batch.next_obs, action, count)).squeeze(-1)
             y = batch.reward + batch.discount * soft_value(self._pessimist(q_next), log_prob, alpha)
-        return self._regress(together(batch.obs, batch.action, count), y)
+        return self._regress(together(batch.obs, batch.action, count), y) | {"entropy": -log_prob.mean().view(1)}
 
     def _fit_actor(self, obs: Tensor, alpha: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Down mean (alpha log pi(a|s) - Q(s, a)), a sampled, for each row of actors."""

@@ -23,6 +23,7 @@ class Stream(IntEnum):
     REPLAY = 9
     LEARN = 10
     CRITIC = 11
+    HYBRID = 12
 
 
 def sequence(seed: int, *path: int) -> np.random.SeedSequence:

@@ -127,9 +127,10 @@ class Replay:
     def __len__(self) -> int:
         return min(self.total, self.capacity)
 
-    def view(self) -> ReplayView:
-        """What can be drawn now."""
-        return ReplayView(self._folder, self.columns, self.length, max(0, self.total - self.capacity), self.total, self._arrays)
+    def view(self, first: int | None = None, total: int | None = None) -> ReplayView:
+        """What can be drawn now, or could be when the ring stood at these rows."""
+        first = max(0, self.total - self.capacity) if first is None else first
+        return ReplayView(self._folder, self.columns, self.length, first, self.total if total is None else total, self._arrays)
 
     def draw(self, k: int, batch: int, steps: int = 1, gamma: float = 1.0) -> Batch:
         """k batches by the replay's own generator: the n-th call ever is a function of (seed, n) and the rows."""
@@ -185,7 +186,8 @@ class Replay:
                 raise ReplayError(f"the replay of the run is not whole: {', '.join(damaged)} was missing or cut short")
             if written < total:
                 raise ReplayError(f"the replay in {self._folder} ends at row {written}; the checkpoint knows {total}")
-            if written > self.length and written - self.length > max(0, total - self.capacity):
+            needed = min(state.get("first", total), max(0, total - self.capacity))  # views of work that is out may reach further back
+            if written > self.length and written - self.length > needed:
                 raise ReplayError(
                     f"the replay in {self._folder} has overwritten rows that a checkpoint at row {total} needs (it is at {written})"
                 )

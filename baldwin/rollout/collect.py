@@ -1,4 +1,4 @@
-"""Training episodes that go on from one job to the next.
+"""Training episodes whose transitions are kept: whole ones, or stretches that go on from one job to the next.
 
 An environment in the middle of an episode cannot be saved. But an episode is a pure function of its seed and its
 actions, so a job says which episode each lane is in and which actions it has taken: a worker that stands there goes on,
@@ -7,6 +7,7 @@ any other one plays those actions again. That makes a stretch of experience a pu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -37,17 +38,22 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Go on with these lanes for so many steps each. Self-contained: it carries the parameters that act."""
+    """Go on with these lanes for so many steps each, or a single one to the end of its episode. Carries the parameters that act."""
 
     ticket: int
     seed: int  # of the run
     params: NDArray[np.float32]
     obs_moments: NDArray[np.float64]
     lanes: tuple[Where, ...]
-    steps: int
-    explore: Literal["random", "noise", "sample"]
+    steps: int | None
+    explore: Literal["greedy", "random", "noise", "sample"]
     noise: float = 0.0  # std, in units of half the action range
     limit: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """Collecting."""
+        return "collect"
 
     @property
     def tickets(self) -> tuple[int, ...]:
@@ -115,32 +121,50 @@ def collect(lanes: list[Live], forward: Act, act: ActionMap, plan: Collect) -> A
     rng = seeds.generator(plan.seed, seeds.Stream.EXPLORE, plan.ticket)
     for live, where in zip(lanes, plan.lanes, strict=True):
         stand(live, plan, where, act)
-    obs = np.empty((len(lanes), plan.steps + 1, len(lanes[0].obs)), np.float32)
+    seen = [np.stack([live.obs for live in lanes])]
     actions: list[NDArray[Any]] = []
-    reward = np.empty((len(lanes), plan.steps), np.float32)
-    terminated, truncated = np.zeros(reward.shape, np.bool_), np.zeros(reward.shape, np.bool_)
+    rewards: list[list[float]] = []
+    flags: list[list[tuple[bool, bool]]] = []
     last: list[list[NDArray[Any]]] = [[] for _ in lanes]
-    obs[:, 0] = [live.obs for live in lanes]
-    for t in range(plan.steps):
-        unit = choose(forward, act, plan, obs[:, t], rng)
+    while len(actions) != plan.steps:
+        unit = choose(forward, act, plan, seen[-1], rng)
         actions.append(unit)
         taken = act.from_unit(unit)
+        rewards.append([])
+        flags.append([])
         for n, live in enumerate(lanes):
-            reward[n, t], terminated[n, t], cut = live.step(taken[n : n + 1])
-            truncated[n, t] = not terminated[n, t] and (cut or live.elapsed == plan.limit)
-            if terminated[n, t] or truncated[n, t]:
+            reward, terminated, cut = live.step(taken[n : n + 1])
+            truncated = not terminated and (cut or live.elapsed == plan.limit)
+            rewards[-1].append(reward)
+            flags[-1].append((terminated, truncated))
+            if terminated or truncated:
                 last[n].append(live.obs)
                 live.begin(plan, plan.lanes[n].lane, live.episode + 1)
-            obs[n, t + 1] = live.obs
+        seen.append(np.stack([live.obs for live in lanes]))
+        if plan.steps is None and any(flags[-1][0]):
+            break
     ends = [o for own in last for o in own]
+    ended = np.array(flags).transpose(1, 0, 2)
     return {
-        "obs": obs,
+        "obs": np.stack(seen, 1),
         "action": np.stack(actions, 1),
-        "reward": reward,
-        "terminated": terminated,
-        "truncated": truncated,
-        "last": np.stack(ends) if ends else np.empty((0, obs.shape[2]), np.float32),
+        "reward": np.array(rewards, np.float32).T.copy(),
+        "terminated": ended[..., 0].copy(),
+        "truncated": ended[..., 1].copy(),
+        "last": np.stack(ends) if ends else np.empty((0, seen[0].shape[1]), np.float32),
     }
+
+
+def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
+    """The steps of each lane as rows for a replay: what was seen, done and got, and what came next."""
+    used = 0
+    for row, obs in enumerate(arrays["obs"]):
+        own = {name: arrays[name][row] for name in ("action", "reward", "terminated", "truncated")}
+        ended = own["terminated"] | own["truncated"]
+        following = obs[1:].copy()
+        following[ended] = arrays["last"][used : used + ended.sum()]
+        used += int(ended.sum())
+        yield {"obs": obs[:-1], "next_obs": following, **own}
 
 
 def choose(forward: Act, act: ActionMap, plan: Collect, obs: NDArray[np.float32], rng: np.random.Generator) -> NDArray[Any]:
@@ -151,6 +175,8 @@ def choose(forward: Act, act: ActionMap, plan: Collect, obs: NDArray[np.float32]
             return rng.uniform(-1, 1, (count, act.size)).astype(np.float32)
         return rng.integers(0, act.size, count)
     out = forward(torch.from_numpy(obs))
+    if plan.explore == "greedy":
+        return np.asarray(torch.tanh(out[:, : act.size]).numpy() if act.continuous else out.argmax(1).numpy())
     if not act.continuous:
         gumbel = rng.gumbel(size=out.shape) if plan.explore == "sample" else 0.0
         return np.asarray((out.double().numpy() + gumbel).argmax(1))

@@ -16,6 +16,11 @@ class Evaluate:
     plan: Plan
 
     @property
+    def kind(self) -> str:
+        """Training or evaluation."""
+        return self.plan.purpose
+
+    @property
     def tickets(self) -> tuple[int, ...]:
         """The trials it answers for."""
         return tuple(t.id for t in self.trials)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -14,7 +15,29 @@ from baldwin.config import RunConfig
 from baldwin.envs import World, probe
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.executors.config import DeadlinePassed, deadline
-from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, LearnerConfig, OffPolicy, SACConfig, TD3Config, replay_columns
+from baldwin.hybrids import (
+    ACEMRLConfig,
+    AESRLConfig,
+    Asynchronous,
+    CEMRLConfig,
+    Generations,
+    Hybrid,
+    HybridConfig,
+    OnePlusOneRLConfig,
+    PCEMRLConfig,
+    TD3Half,
+)
+from baldwin.learners import (
+    LearnerConfig,
+    OffPolicy,
+    OffPolicyConfig,
+    Recipe,
+    SACConfig,
+    SACRule,
+    TD3Config,
+    TD3Rule,
+    replay_columns,
+)
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise, Shape
 from baldwin.policies import ActionMap, make_policy
@@ -33,6 +56,7 @@ from baldwin.strategies import (
     OpenAIES,
     Search,
     SearchConfig,
+    Steady,
     Strategy,
 )
 from baldwin.types import Algorithm, Job, Perturbation, Trial
@@ -70,6 +94,8 @@ def build(config: RunConfig, folder: Path | None = None) -> Parts:
     recipe = WorkerRecipe(config.env, world, config.policy)
     if isinstance(config.algorithm, TD3Config | SACConfig):
         algorithm: Algorithm = _off_policy(config, config.algorithm, world, actions, folder)
+    elif isinstance(config.algorithm, HybridConfig):
+        algorithm = _hybrid(config, config.algorithm, world, actions, folder)
     else:
         algorithm = _search(config, config.algorithm, world, actions)
     return Parts(world, algorithm, recipe, len(algorithm.policy_state()["params"]))
@@ -93,52 +119,88 @@ def strategy_of(chosen: SearchConfig, center: NDArray[np.float32], shapes: tuple
     if isinstance(chosen, CEMConfig):
         return CEM(center, chosen, seed=seed)
     if isinstance(chosen, ACEMConfig):
-        return ACEM(center, chosen, seed=seed)
+        return Steady(ACEM(center, chosen, seed=seed), chosen)
     if isinstance(chosen, OnePlusOneConfig):
-        return OnePlusOne(center, chosen, seed=seed)
+        return Steady(OnePlusOne(center, chosen, seed=seed), chosen)
     if isinstance(chosen, AESConfig):
-        return AES(center, chosen, seed=seed)
+        return Steady(AES(center, chosen, seed=seed), chosen)
     assert isinstance(chosen, ESConfig)
     return OpenAIES(center, chosen, seed=seed, shapes=shapes)
 
 
 def _off_policy(config: RunConfig, chosen: TD3Config | SACConfig, world: World, actions: ActionMap, folder: Path | None) -> OffPolicy:
-    box = isinstance(world.action_space, spaces.Box)
-    if not (box and actions.bounded) and not (chosen.name == "sac" and isinstance(world.action_space, spaces.Discrete)):
-        raise ConfigError(
-            f"{chosen.name} needs {'a bounded Box or Discrete actions' if chosen.name == 'sac' else 'actions in a bounded Box'}; "
-            f"got {world.action_space}. Wrap the environment, or use algorithm.name=es"
-        )
-    seed, sizes = config.run.seed, {"obs_size": world.obs_size, "actions": actions.size}
-    learner: Learner
-    if isinstance(chosen, TD3Config):
-        learner = TD3(config.policy, chosen, **sizes, seed=seed)
-    else:
-        learner = (SAC if box else DiscreteSAC)(config.policy, chosen, **sizes, seed=seed)
-    no_action = np.empty((0, actions.size), np.float32) if box else np.empty(0, np.int64)
-    try:
-        replay = Replay(replay_columns(world.obs_size, no_action), chosen.capacity, seed=seed, folder=folder, surplus=chosen.surplus)
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise ConfigError(f"a replay of algorithm.capacity={chosen.capacity} transitions does not fit: {error}. Lower it") from error
+    _must_be_smooth(chosen.name, chosen.name, world, actions)
     return OffPolicy(
-        learner,
-        replay,
+        _recipe(config, chosen, world, actions).learner(),
+        _replay(config.run.seed, chosen, world, actions, folder),
         chosen,
-        seed=seed,
+        seed=config.run.seed,
         explore="noise" if isinstance(chosen, TD3Config) else "sample",
         noise=chosen.explore_noise if isinstance(chosen, TD3Config) else 0.0,
         obs_size=world.obs_size,
         max_episode_steps=world.max_episode_steps,
         normalize=config.policy.normalize_obs,
-        no_action=no_action,
+        no_action=_no_action(actions),
     )
+
+
+def _hybrid(config: RunConfig, chosen: HybridConfig, world: World, actions: ActionMap, folder: Path | None) -> Hybrid:
+    _must_be_smooth(chosen.name, chosen.learner.name, world, actions)
+    seed, rule = config.run.seed, chosen.learner
+    if isinstance(rule, TD3Half) and not chosen.is_on(chosen.scaled_noise, faithful=False):
+        unit = float(np.max(getattr(world.action_space, "high", 1.0)))
+        rule = rule.model_copy(update={"target_noise": rule.target_noise / unit, "target_noise_clip": rule.target_noise_clip / unit})
+    center = make_policy(config.policy, world.obs_size, actions.outputs).init(seed)
+    rest: dict[str, Any] = {
+        "recipe": _recipe(config, rule, world, actions),
+        "replay": _replay(seed, chosen, world, actions, folder),
+        "max_episode_steps": world.max_episode_steps,
+        "normalize": config.policy.normalize_obs,
+        "no_action": _no_action(actions),
+    }
+    if isinstance(chosen, CEMRLConfig | PCEMRLConfig):
+        return Generations(CEM(center, chosen.strategy, seed=seed), chosen, **rest)
+    if isinstance(chosen, AESRLConfig):
+        return Asynchronous(AES(center, chosen.strategy, seed=seed), chosen, **rest)
+    if isinstance(chosen, ACEMRLConfig):
+        return Asynchronous(ACEM(center, chosen.strategy, seed=seed), chosen, **rest)
+    assert isinstance(chosen, OnePlusOneRLConfig)
+    return Asynchronous(OnePlusOne(center, chosen.real_strategy, seed=seed), chosen, **rest)
+
+
+def _must_be_smooth(name: str, learner: str, world: World, actions: ActionMap) -> None:
+    box, discrete = (isinstance(world.action_space, kind) for kind in (spaces.Box, spaces.Discrete))
+    if not (box and actions.bounded) and not (learner == "sac" and discrete):
+        raise ConfigError(
+            f"{name} needs {'a bounded Box or Discrete actions' if learner == 'sac' else 'actions in a bounded Box'}; "
+            f"got {world.action_space}. Wrap the environment, or use algorithm.name=es"
+        )
+
+
+def _recipe(config: RunConfig, rule: TD3Rule | SACRule, world: World, actions: ActionMap) -> Recipe:
+    return Recipe(config.policy, rule, world.obs_size, actions.size, not actions.continuous, config.run.seed)
+
+
+def _no_action(actions: ActionMap) -> NDArray[Any]:
+    return np.empty((0, actions.size), np.float32) if actions.continuous else np.empty(0, np.int64)
+
+
+def _replay(seed: int, chosen: OffPolicyConfig | HybridConfig, world: World, actions: ActionMap, folder: Path | None) -> Replay:
+    columns = replay_columns(world.obs_size, _no_action(actions))
+    try:
+        return Replay(columns, chosen.capacity, seed=seed, folder=folder, surplus=chosen.surplus)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise ConfigError(f"a replay of algorithm.capacity={chosen.capacity} transitions does not fit: {error}. Lower it") from error
 
 
 def portable(config: RunConfig) -> RunConfig:
     """The same run, computed on a CPU: to look at it needs no GPU."""
-    if not isinstance(config.algorithm, LearnerConfig):
-        return config
-    return config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"device": "cpu"})})
+    chosen, cpu = config.algorithm, {"device": "cpu"}
+    if isinstance(chosen, HybridConfig):
+        chosen = chosen.model_copy(update={"learner": chosen.learner.model_copy(update=cpu)})
+    elif isinstance(chosen, LearnerConfig):
+        chosen = chosen.model_copy(update=cpu)
+    return config.model_copy(update={"algorithm": chosen})
 
 
 def greedy_jobs(algorithm: Algorithm, world: World, dim: int, episodes: int, seed: int, *path: int) -> Sequence[Job]:

@@ -25,7 +25,7 @@ class RunDirectory:
         self.config, self.versions = path / "config.yaml", path / "environment.json"
         self.metrics, self.journal = path / "metrics.jsonl", path / "journal.bin"
         self.checkpoints, self.tensorboard = path / "checkpoints", path / "tensorboard"
-        self.replay = path / "replay"
+        self.individuals, self.replay = path / "individuals.jsonl", path / "replay"
         self.curve = path / "curve.png"
         self._lock: IO[str] | None = None
 

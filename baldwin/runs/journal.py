@@ -96,6 +96,7 @@ def encode(meta: dict[str, Any], outcomes: list[Outcome]) -> bytes:
             "fitness": np.array([o.fitness for o in outcomes], np.float64),
             "env_steps": np.array([o.env_steps for o in outcomes], np.int64),
             "truncated": np.array([o.truncated for o in outcomes], np.float64),
+            "gradient_steps": np.array([(o.critic_steps, o.actor_steps) for o in outcomes], np.int64),
         }
         arrays |= {f"{row}/{name}": np.asarray(a) for row, o in enumerate(outcomes) for name, a in o.arrays.items()}
         meta = meta | {"reasons": {row: o.reason for row, o in enumerate(outcomes) if o.reason}}
@@ -114,6 +115,7 @@ def decode(payload: bytes, end: int) -> Record:
         return Record(meta, [], end)
     arrays = load(body)
     outcomes = []
+    gradient_steps = arrays.get("gradient_steps", np.zeros((len(arrays["tickets"]), 2), np.int64))
     for row, ticket in enumerate(arrays["tickets"].tolist()):
         own = {k.partition("/")[2]: a for k, a in arrays.items() if k.startswith(f"{row}/")}
         outcomes.append(
@@ -124,6 +126,8 @@ def decode(payload: bytes, end: int) -> Record:
                 float(arrays["truncated"][row]),
                 meta["reasons"].get(str(row), ""),
                 own,
+                {},
+                *gradient_steps[row].tolist(),
             )
         )
     return Record(meta, outcomes, end)

@@ -1,4 +1,4 @@
-"""What a run writes down for people and tools: metrics.jsonl and TensorBoard."""
+"""What a run writes down for people and tools: metrics.jsonl, individuals.jsonl and TensorBoard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,36 +15,54 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.types import Metrics
 
 
-class MetricsWriter:
-    """One JSON object a line, and the same numbers as TensorBoard scalars over environment steps."""
+class Lines:
+    """A file with one JSON object a line."""
 
-    def __init__(self, directory: RunDirectory, at: int = 0, env_steps: int = 0) -> None:
+    def __init__(self, path: Path, at: int = 0) -> None:
         """Go on at byte `at`; lines behind it belong to a future that was lost."""
-        with storage("metrics"):
-            self._file: IO[bytes] = open(directory.metrics, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+        with storage(path.stem):
+            self._file: IO[bytes] = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
             self._file.truncate(min(at, self.offset))
-            self._board = Board(directory.tensorboard, env_steps)
+        self._what = path.stem
 
     @property
     def offset(self) -> int:
         """How many bytes of lines there are."""
         return self._file.seek(0, 2)
 
-    def write(self, metrics: Metrics) -> None:
+    def write(self, content: Mapping[str, float | str]) -> None:
         """Add a line."""
-        line = {k: (v if math.isfinite(v) else None) for k, v in metrics.items()}
-        with storage("metrics"):
+        line = {k: (v if isinstance(v, str) or math.isfinite(v) else None) for k, v in content.items()}
+        with storage(self._what):
             self._file.write(json.dumps(line).encode() + b"\n")
-            self._board.write({k: v for k, v in metrics.items() if k not in ("env_steps", "generation")}, int(metrics["env_steps"]))
 
     def sync(self) -> None:
         """Force the lines to the disk."""
-        with storage("metrics"):
+        with storage(self._what):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """No more lines."""
         self._file.close()
+
+
+class MetricsWriter(Lines):
+    """Lines, and the same numbers as TensorBoard scalars over environment steps."""
+
+    def __init__(self, directory: RunDirectory, at: int = 0, env_steps: int = 0) -> None:
+        super().__init__(directory.metrics, at)
+        with storage("metrics"):
+            self._board = Board(directory.tensorboard, env_steps)
+
+    def write_metrics(self, metrics: Metrics) -> None:
+        """Add a line, and scalars."""
+        self.write(metrics)
+        with storage("metrics"):
+            self._board.write({k: v for k, v in metrics.items() if k not in ("env_steps", "generation")}, int(metrics["env_steps"]))
+
+    def close(self) -> None:
+        """No more lines."""
+        super().close()
         self._board.close()
 
 

@@ -16,6 +16,7 @@ from baldwin.config import RunConfig, load_config, write_config
 from baldwin.envs import choose_backend
 from baldwin.errors import Diverged, EnvironmentFailure, ReplayError, RunDirectoryError
 from baldwin.executors import make_executor
+from baldwin.hybrids import HybridConfig
 from baldwin.learners import LearnerConfig
 from baldwin.ops.statistics import iqm
 from baldwin.runs.build import Parts, build, greedy_jobs
@@ -25,7 +26,7 @@ from baldwin.runs.health import Health
 from baldwin.runs.interrupt import Interruptible
 from baldwin.runs.journal import Journal, Record, journal_size, read_journal, redo
 from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop
-from baldwin.runs.record import MetricsWriter
+from baldwin.runs.record import Lines, MetricsWriter
 from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome, Result
 
 Watcher = Callable[["Run", Metrics], None]
@@ -96,10 +97,11 @@ class Run:
         self._failures: list[str] = []
         self._speed_mark = (0.0, 0, 0)
 
-    def open(self, journal_at: int | None = None, metrics_at: int = 0) -> None:
+    def open(self, journal_at: int | None = None, metrics_at: int = 0, individuals_at: int = 0) -> None:
         """Begin to write."""
         self.journal = Journal(self.directory.journal, journal_at)
         self.metrics = MetricsWriter(self.directory, metrics_at, self.algorithm.env_steps)
+        self.individuals = Lines(self.directory.individuals, individuals_at)
         self._sound = self.journal.offset
         self._speed_mark = (self.clock.wall, self.algorithm.env_steps, self.algorithm.gradient_steps)
 
@@ -127,17 +129,19 @@ class Run:
             return
         results = event.results if isinstance(event, Evaluated) else [event.result]
         self.clock.cpu_workers += sum(r.cpu_seconds for r in results)
-        now = {"wall": self.clock.wall, "cpu": self.clock.cpu}
+        now: dict[str, Any] = {"wall": self.clock.wall, "cpu": self.clock.cpu}
+        spans = [[r.job.kind, r.worker, round(r.started, 4), round(r.finished, 4)] for r in results]
         outcomes = [o for r in results for o in r.outcomes]
         self._note_failures(outcomes)
         if isinstance(event, Evaluated):
-            self.journal.append({"kind": "evaluate", "version": event.version, **now}, outcomes)
+            self.journal.append({"kind": "evaluate", "version": event.version, "spans": spans, **now}, outcomes)
             yield self._write(self._evaluation(event.version, outcomes), now)
             return
         self._spans.add(event.result)
         lost = self._spans.lost(executor.workers)
         news = executor.report() if event.metrics is not None else {}
-        self.journal.append({"kind": "tell", "lost": lost, "news": news, **now}, outcomes)
+        self.journal.append({"kind": "tell", "lost": lost, "news": news, "spans": spans, **now}, outcomes)
+        self._write_individuals()
         if event.metrics is not None:
             self._sound = self.journal.offset
             self._spans = Spans()
@@ -147,6 +151,7 @@ class Run:
         """Do what a journal record says once more, without playing it."""
         meta = record.meta
         metrics = redo(self.algorithm, record)
+        self._write_individuals()
         self._note_failures(record.outcomes)
         if "wall" not in meta:
             return
@@ -166,6 +171,8 @@ class Run:
             return f"stop.score={stop.score:g}"
         if stop.env_steps is not None and self.algorithm.env_steps >= stop.env_steps:
             return f"stop.env_steps={stop.env_steps}"
+        if stop.learning_steps is not None and self.algorithm.learning_steps >= stop.learning_steps:
+            return f"stop.learning_steps={stop.learning_steps}"
         if stop.generations is not None and self.algorithm.version >= stop.generations:
             return f"stop.generations={stop.generations}"
         return ""
@@ -178,10 +185,12 @@ class Run:
         self._checkpointed = version
         self.journal.sync()
         self.metrics.sync()
+        self.individuals.sync()
         self._sound = self.journal.offset
         info = {
             "journal": self.journal.offset,
             "metrics": self.metrics.offset,
+            "individuals": self.individuals.offset,
             "env_steps": self.algorithm.env_steps,
             "gradient_steps": self.algorithm.gradient_steps,
             "eval_env_steps": self._eval_steps,
@@ -207,11 +216,16 @@ class Run:
         """Stop writing; let others."""
         self.journal.close()
         self.metrics.close()
+        self.individuals.close()
         self.directory.unlock()
 
     def params_sha256(self) -> str:
         """The identity of the greedy policy now."""
         return policy_hash(self.algorithm.policy_state())
+
+    def _write_individuals(self) -> None:
+        for individual in self.algorithm.individuals():
+            self.individuals.write({"learning_steps": self.algorithm.learning_steps, **individual})
 
     def _note_failures(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
@@ -257,7 +271,7 @@ class Run:
             "cpu_seconds": round(now["cpu"], 3),
         }
         line = head | {k: v for k, v in metrics.items() if k != "generation"}
-        self.metrics.write(line)
+        self.metrics.write_metrics(line)
         self.last |= line
         return line
 
@@ -274,7 +288,7 @@ def start(config: RunConfig, out: Path | None = None) -> Run:
 
 def settled(config: RunConfig) -> RunConfig:
     """With nothing left to the machine: what `auto` means here and now."""
-    algorithm = config.algorithm.settled() if isinstance(config.algorithm, LearnerConfig) else config.algorithm
+    algorithm = config.algorithm.settled() if isinstance(config.algorithm, LearnerConfig | HybridConfig) else config.algorithm
     env = config.env.model_copy(update={"backend": choose_backend(config.env)})
     return config.model_copy(update={"env": env, "algorithm": algorithm})
 
@@ -298,11 +312,12 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
     directory.lock()
     run = Run(directory, config, build(config, directory.replay))
     checkpoint, complaints = newest_checkpoint(directory.checkpoints)
-    journal_at = metrics_at = 0
+    journal_at = metrics_at = individuals_at = 0
     if checkpoint:
         try:
             run.restore(checkpoint.info, checkpoint.state)
             journal_at, metrics_at = checkpoint.info["journal"], checkpoint.info["metrics"]
+            individuals_at = checkpoint.info.get("individuals", 0)
         except ReplayError as error:
             complaints.append(f"{error}; the whole journal is done again instead")
             shutil.rmtree(directory.replay, ignore_errors=True)
@@ -313,7 +328,7 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
         )
         journal_at = journal_size(directory.journal)
     records = list(read_journal(directory.journal, journal_at)) if journal_at or journal_size(directory.journal) else []
-    run.open(records[-1].end if records else journal_at or None, metrics_at)
+    run.open(records[-1].end if records else journal_at or None, metrics_at, individuals_at)
     for record in records:
         run.replay(record)
     run.algorithm.reissue()

@@ -1,22 +1,30 @@
 """Propose parameters: pure ask/tell over vectors, and the search that plays them."""
 
-from baldwin.strategies.aes import ACEM, AES, ACEMConfig, AESConfig, OnePlusOne, OnePlusOneConfig
-from baldwin.strategies.cem import CEM, CEMConfig
+from baldwin.strategies.aes import ACEM, AES, ACEMConfig, ACEMRule, AESConfig, AESRule, OnePlusOne, OnePlusOneConfig, OnePlusOneRule
+from baldwin.strategies.cem import CEM, CEMConfig, CEMRule
+from baldwin.strategies.gaussian import Gaussian
 from baldwin.strategies.openai_es import ESConfig, OpenAIES
 from baldwin.strategies.search import Search, SearchConfig, Strategy
+from baldwin.strategies.steady import Steady
 
 __all__ = [
     "ACEM",
     "AES",
     "CEM",
     "ACEMConfig",
+    "ACEMRule",
     "AESConfig",
+    "AESRule",
     "CEMConfig",
+    "CEMRule",
     "ESConfig",
+    "Gaussian",
     "OnePlusOne",
     "OnePlusOneConfig",
+    "OnePlusOneRule",
     "OpenAIES",
     "Search",
     "SearchConfig",
+    "Steady",
     "Strategy",
 ]

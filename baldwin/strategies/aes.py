@@ -11,16 +11,16 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from baldwin.ops.gaussians import decayed, elite_moments, pull_absolute, pull_linear, pull_relative, pull_sigmoid, pulled
 from baldwin.ops.shaping import Vector
-from baldwin.strategies.steady import Steady, SteadyConfig
+from baldwin.strategies.gaussian import Gaussian, GaussianRule
+from baldwin.strategies.steady import SteadyConfig
 from baldwin.types import State
 
 SMOOTH = 0.95  # of the running spread of gains
 
 
-class AESConfig(SteadyConfig):
+class AESRule(GaussianRule):
     """Asynchronous ES: each individual pulls the mean by its gain over it, and the variance with it."""
 
-    name: Literal["aes"] = "aes"
     mean_rule: Literal["fixed-linear", "fixed-sigmoid", "baseline-absolute", "baseline-relative"] = "baseline-relative"
     variance_rule: Literal["fixed", "adaptive"] = "adaptive"
     scale: float | Literal["auto"] = Field(
@@ -33,21 +33,28 @@ class AESConfig(SteadyConfig):
     @model_validator(mode="after")
     def _a_scale_that_can_be(self) -> Self:
         if self.mean_rule == "baseline-absolute" and self.scale == "auto":
-            raise ValueError("baseline-absolute needs algorithm.scale: a return below every one that will be seen, such as -2000")
+            raise ValueError("baseline-absolute needs a scale: a return below every one that will be seen, such as -2000")
         if self.mean_rule != "baseline-absolute" and self.scale != "auto" and self.scale <= 0:
-            raise ValueError(f"{self.mean_rule} needs algorithm.scale > 0 or auto; got {self.scale:g}")
+            raise ValueError(f"{self.mean_rule} needs a scale > 0 or auto; got {self.scale:g}")
         return self
 
 
-class AES(Steady):
+class AESConfig(SteadyConfig, AESRule):
+    """Asynchronous ES as a black box: vectors and returns."""
+
+    name: Literal["aes"] = "aes"
+
+
+class AES(Gaussian):
     """The four rules of the mean and the two of the variance."""
 
-    def __init__(self, center: NDArray[np.float32], config: AESConfig, *, seed: int) -> None:
+    def __init__(self, center: NDArray[np.float32], config: AESRule, *, seed: int) -> None:
         super().__init__(center, config, seed=seed)
         self.config = config
         self._gains = 0.0  # running mean square
 
-    def _move(self, x: Vector, fitness: float, baseline: float) -> float:
+    def move(self, x: Vector, fitness: float, baseline: float) -> float:
+        """By one individual."""
         p = self._pull(fitness, baseline)
         memory = self.config.memory if self.config.variance_rule == "fixed" else None
         self.mean, self.spread = pulled(self.mean, self.spread, x, p, memory, self.config.variance_floor)
@@ -76,25 +83,31 @@ class AES(Steady):
         self._gains = state["gains"]
 
 
-class OnePlusOneConfig(SteadyConfig):
+class OnePlusOneRule(GaussianRule):
     """(1+1)-ES: an individual that beats the mean becomes the mean; the variance follows the share that does."""
 
-    name: Literal["one-plus-one"] = "one-plus-one"
     success: float = Field(0.2, gt=0, lt=1, description="Wanted share of individuals that beat the mean")
     factor: float = Field(0.99, gt=0, lt=1, description="The variance is divided by this above that share, multiplied with it below")
     window: PositiveInt = Field(10, description="Individuals that the share is taken of")
     frozen_window: bool = Field(False, description="Never forget the first ones, as AES-RL's code: the share is then decided for ever")
 
 
-class OnePlusOne(Steady):
+class OnePlusOneConfig(SteadyConfig, OnePlusOneRule):
+    """(1+1)-ES as a black box: vectors and returns."""
+
+    name: Literal["one-plus-one"] = "one-plus-one"
+
+
+class OnePlusOne(Gaussian):
     """Rechenberg's rule on the variance."""
 
-    def __init__(self, center: NDArray[np.float32], config: OnePlusOneConfig, *, seed: int) -> None:
+    def __init__(self, center: NDArray[np.float32], config: OnePlusOneRule, *, seed: int) -> None:
         super().__init__(center, config, seed=seed)
         self.config = config
         self._window: deque[bool] = deque(maxlen=config.window)
 
-    def _move(self, x: Vector, fitness: float, baseline: float) -> float:
+    def move(self, x: Vector, fitness: float, baseline: float) -> float:
+        """By one individual."""
         better, config = fitness > baseline, self.config
         if not config.frozen_window or len(self._window) < config.window:
             self._window.append(better)
@@ -116,10 +129,9 @@ class OnePlusOne(Steady):
         self._window = deque((bool(b) for b in state["window"]), maxlen=self.config.window)
 
 
-class ACEMConfig(SteadyConfig):
+class ACEMRule(GaussianRule):
     """Asynchronous CEM: the cross-entropy step on a sliding window of the last results, at every one of them."""
 
-    name: Literal["acem"] = "acem"
     window: int = Field(10, ge=4, description="Results that are ranked; the better half are the parents")
     extra_start: float = Field(1e-3, ge=0, description="Variance added, at first")
     extra_end: float = Field(1e-5, ge=0, description="And in the end")
@@ -127,16 +139,23 @@ class ACEMConfig(SteadyConfig):
     divide: bool = Field(False, description="Divide the elite's variance by their number once more, as AES-RL's code does")
 
 
-class ACEM(Steady):
+class ACEMConfig(SteadyConfig, ACEMRule):
+    """Asynchronous CEM as a black box: vectors and returns."""
+
+    name: Literal["acem"] = "acem"
+
+
+class ACEM(Gaussian):
     """The mean goes 1 / window of the way at each result; the variance is replaced."""
 
-    def __init__(self, center: NDArray[np.float32], config: ACEMConfig, *, seed: int) -> None:
+    def __init__(self, center: NDArray[np.float32], config: ACEMRule, *, seed: int) -> None:
         super().__init__(center, config, seed=seed)
         self.config = config
         self._extra = config.extra_start
         self._window: deque[tuple[Vector, float]] = deque(maxlen=config.window)
 
-    def _move(self, x: Vector, fitness: float, baseline: float) -> float:
+    def move(self, x: Vector, fitness: float, baseline: float) -> float:
+        """By one individual."""
         config = self.config
         self._window.append((x, fitness))
         if len(self._window) < config.window:

@@ -19,7 +19,7 @@ from baldwin.errors import TicketError
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.rollout import Evaluate, Plan
-from baldwin.types import CENTER, Arrays, Job, Metrics, Outcome, Perturbation, State, Trial
+from baldwin.types import CENTER, Arrays, Individual, Job, Metrics, Outcome, Perturbation, State, Trial
 
 SEASON = 64
 """Jobs that share lane seeds. A pool with fixed seeds is fast-forwarded by at most this many jobs' episodes, also after a resume."""
@@ -126,6 +126,15 @@ class Search:
     def version(self) -> int:
         """Updates made so far."""
         return self.strategy.version
+
+    @property
+    def learning_steps(self) -> int:
+        """Every step was learned from."""
+        return self.env_steps
+
+    def individuals(self) -> list[Individual]:
+        """None is spoken of."""
+        return []
 
     def publish(self) -> list[tuple[str, int, Arrays]]:
         """The centre and the observation statistics, once a version."""

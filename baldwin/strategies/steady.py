@@ -6,16 +6,15 @@ its gain over the mean that was played beside it. Blocks move the distribution i
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from baldwin.errors import EnvironmentFailure, TicketError
-from baldwin.ops import noise, seeds
 from baldwin.ops.shaping import Vector
+from baldwin.strategies.gaussian import Gaussian
 from baldwin.strategies.search import SearchConfig
 from baldwin.types import Metrics, Outcome, State, Trial
 
@@ -23,12 +22,10 @@ PATIENCE = 100  # blocks without a single usable result
 
 
 class SteadyConfig(SearchConfig):
-    """What every strategy has that moves with each result."""
+    """How the individuals of such a strategy are played."""
 
     block: int = Field(4, ge=2, multiple_of=2, description="Individuals of one job, beside the mean. Part of the run's identity")
     mean_trials: PositiveInt = Field(1, description="How often the mean is played beside each block, to judge it by; AES-RL has 5")
-    variance: PositiveFloat = Field(1e-3, description="Of every parameter at first. A variance: its root is the step")
-    variance_floor: PositiveFloat = Field(1e-5, description="No parameter varies less than this")
 
     @property
     def companions(self) -> int:
@@ -36,13 +33,11 @@ class SteadyConfig(SearchConfig):
         return self.mean_trials
 
 
-class Steady(ABC):
+class Steady:
     """Tickets count up. A block is `block` individuals and then the mean; it moves the distribution when it is whole."""
 
-    def __init__(self, center: NDArray[np.float32], config: SteadyConfig, *, seed: int) -> None:
-        self._settings, self._key = config, seeds.key(seed, seeds.Stream.NOISE)
-        self.mean = np.array(center, np.float64)
-        self.spread = np.full(len(center), config.variance)
+    def __init__(self, gaussian: Gaussian, config: SteadyConfig) -> None:
+        self.gaussian, self._config = gaussian, config
         self.version = 0  # blocks that have moved it
         self._asked = 0  # blocks
         self._failed = 0  # blocks in a row
@@ -51,19 +46,17 @@ class Steady(ABC):
     @property
     def center(self) -> NDArray[np.float32]:
         """The mean, as it is played."""
-        return self.mean.astype(np.float32)
+        return self.gaussian.center
 
     @property
     def _size(self) -> int:
-        return self._settings.block + self._settings.mean_trials
+        return self._config.block + self._config.mean_trials
 
     def ask(self, n: int) -> list[Trial]:
         """One block, whatever happens elsewhere."""
-        drawn = np.stack([noise.draw(self._key, self._asked, row, len(self.mean)) for row in range(self._settings.block)])
-        individuals = (self.mean + np.sqrt(self.spread) * drawn).astype(np.float32).astype(np.float64)
-        rows = np.concatenate([individuals, self.center[None].astype(np.float64)])
         number, self._asked = self._asked, self._asked + 1
-        self._open[number] = (self.version, rows, np.full(self._size, np.inf))
+        rows = [self.gaussian.draw(number, row) for row in range(self._config.block)] + [self.center]
+        self._open[number] = (self.version, np.stack(rows).astype(np.float64), np.full(self._size, np.inf))
         return [self._trial(number, place) for place in range(self._size)]
 
     def reopen(self, ticket: int) -> Trial:
@@ -84,21 +77,20 @@ class Steady(ABC):
     def state_dict(self) -> State:
         """All that changes."""
         return {
-            "mean": self.mean,
-            "spread": self.spread,
+            "gaussian": self.gaussian.state_dict(),
             "numbers": [self.version, self._asked, self._failed],
             "open": {str(n): {"version": v, "rows": rows, "fitness": fitness} for n, (v, rows, fitness) in self._open.items()},
         }
 
     def load_state_dict(self, state: State) -> None:
         """Be the strategy that wrote `state`."""
-        self.mean, self.spread = np.array(state["mean"]), np.array(state["spread"])
+        self.gaussian.load_state_dict(state["gaussian"])
         self.version, self._asked, self._failed = state["numbers"]
         self._open = {int(n): (o["version"], np.array(o["rows"]), np.array(o["fitness"])) for n, o in state["open"].items()}
 
     def _trial(self, number: int, place: int) -> Trial:
         version, rows, _ = self._open[number]
-        return Trial(number * self._size + place, version, rows[min(place, self._settings.block)].astype(np.float32))
+        return Trial(number * self._size + place, version, rows[min(place, self._config.block)].astype(np.float32))
 
     def _place(self, ticket: int) -> tuple[int, int]:
         number, place = divmod(ticket, self._size)
@@ -108,7 +100,7 @@ class Steady(ABC):
 
     def _close(self, number: int, reason: str) -> Metrics | None:
         version, rows, fitness = self._open.pop(number)
-        count = self._settings.block
+        count = self._config.block
         judged, own = fitness[:count], fitness[count:]
         usable = np.isfinite(judged)
         if not usable.any() or not np.isfinite(own).any():
@@ -116,8 +108,8 @@ class Steady(ABC):
             if self._failed >= PATIENCE:
                 raise EnvironmentFailure(f"{PATIENCE} blocks failed one after the other; the last reason: {reason or 'unknown'}")
             return None
-        self._failed, old, baseline = 0, self.mean, float(np.nanmean(own))
-        told = [self._move(rows[row], float(judged[row]), baseline) for row in np.flatnonzero(usable)]
+        self._failed, old, baseline = 0, self.gaussian.mean, float(np.nanmean(own))
+        told = [self.gaussian.move(rows[row], float(judged[row]), baseline) for row in np.flatnonzero(usable)]
         staleness, self.version = self.version - version, self.version + 1
         returns = judged[usable]
         return {
@@ -129,11 +121,7 @@ class Steady(ABC):
             "pull": float(np.mean(told)),
             "staleness": float(staleness),
             "failed": float((~usable).sum()),
-            "variance_mean": float(self.spread.mean()),
-            "variance_floor_fraction": float((self.spread <= self._settings.variance_floor).mean()),
-            "mean_moved": float(np.linalg.norm(self.mean - old)),
+            "variance_mean": float(self.gaussian.spread.mean()),
+            "variance_floor_fraction": self.gaussian.floor_fraction,
+            "mean_moved": float(np.linalg.norm(self.gaussian.mean - old)),
         }
-
-    @abstractmethod
-    def _move(self, x: Vector, fitness: float, baseline: float) -> float:
-        """Let one individual move mean and spread; how far the mean went towards it, in [0, 1]."""

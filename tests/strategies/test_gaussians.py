@@ -9,10 +9,14 @@ import pytest
 
 from baldwin.errors import EnvironmentFailure, TicketError
 from baldwin.ops.gaussians import decayed, elite_moments, pulled
-from baldwin.strategies import ACEM, AES, CEM, ACEMConfig, AESConfig, CEMConfig, OnePlusOne, OnePlusOneConfig
+from baldwin.strategies import ACEM, AES, CEM, ACEMConfig, AESConfig, CEMConfig, OnePlusOne, OnePlusOneConfig, Steady
 from baldwin.types import Outcome, Trial
 
 START = np.array([0.1, -0.2, 0.3], np.float32)
+
+
+def steady(kind: Any, config: Any) -> Steady:
+    return Steady(kind(START, config, seed=1), config)
 
 
 def vectors(trials: list[Trial]) -> np.ndarray:
@@ -48,15 +52,15 @@ def test_a_failed_individual_is_no_parent() -> None:
 
 
 def test_aes_is_pulled_by_each_individual_in_turn() -> None:
-    strategy = AES(START, AESConfig(block=2, mean_trials=2, scale=2000.0, variance_rule="fixed"), seed=1)
+    strategy = steady(AES, AESConfig(block=2, mean_trials=2, scale=2000.0, variance_rule="fixed"))
     trials = strategy.ask(2)
     rows = vectors(trials)
     np.testing.assert_array_equal(rows[2:], np.tile(START.astype(np.float64), (2, 1)))
     metrics = told(strategy, trials, [5000.0, 3000.0, 3900.0, 4100.0])
     mean, variance = pulled(START.astype(np.float64), np.full(3, 1e-3), rows[0], 0.6, 10, 1e-5)
     mean, variance = pulled(mean, variance, rows[1], 1 / 3, 10, 1e-5)
-    np.testing.assert_allclose(strategy.mean, mean)
-    np.testing.assert_allclose(strategy.spread, variance)
+    np.testing.assert_allclose(strategy.gaussian.mean, mean)
+    np.testing.assert_allclose(strategy.gaussian.spread, variance)
     assert metrics["baseline"] == 4000
     assert metrics["pull"] == pytest.approx((0.6 + 1 / 3) / 2)
 
@@ -65,17 +69,17 @@ def test_the_scale_of_aes_follows_the_spread_of_gains() -> None:
     """A tenfold return changes nothing, and no value has to be set."""
     found = []
     for factor in (1.0, 10.0):
-        strategy = AES(START, AESConfig(block=2), seed=1)
+        strategy = steady(AES, AESConfig(block=2))
         for n in range(20):
             trials = strategy.ask(2)
             told(strategy, trials, [factor * (np.sin(3 * n + k) + n) for k in range(3)])
-        found.append(strategy.mean)
+        found.append(strategy.gaussian.mean)
     np.testing.assert_allclose(found[0], found[1])
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"mean_rule": "baseline-absolute"}, "needs algorithm.scale"), ({"scale": -1.0}, "needs algorithm.scale > 0 or auto; got -1")],
+    [({"mean_rule": "baseline-absolute"}, "needs a scale"), ({"scale": -1.0}, "needs a scale > 0 or auto; got -1")],
 )
 def test_a_scale_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -84,12 +88,12 @@ def test_a_scale_that_cannot_be_is_refused(settings: dict[str, Any], message: st
 
 def run_plus(frozen: bool) -> list[float]:
     """Ten failures, then nothing but successes."""
-    strategy = OnePlusOne(START, OnePlusOneConfig(block=2, frozen_window=frozen), seed=1)
+    strategy = steady(OnePlusOne, OnePlusOneConfig(block=2, frozen_window=frozen))
     spreads = []
     for n in range(30):
         gain = -1.0 if n < 5 else 1.0
         told(strategy, strategy.ask(2), [gain, gain, 0.0])
-        spreads.append(float(strategy.spread[0]))
+        spreads.append(float(strategy.gaussian.spread[0]))
     return spreads
 
 
@@ -101,22 +105,22 @@ def test_one_plus_one_adapts_to_the_last_successes_only() -> None:
 
 
 def test_one_plus_one_takes_the_better_one_as_it_is() -> None:
-    strategy = OnePlusOne(START, OnePlusOneConfig(block=2), seed=1)
+    strategy = steady(OnePlusOne, OnePlusOneConfig(block=2))
     trials = strategy.ask(2)
     told(strategy, trials, [2.0, 0.5, 1.0])
     np.testing.assert_array_equal(strategy.center, np.asarray(trials[0].params))
 
 
 def test_acem_waits_for_a_window_and_then_moves_with_every_result() -> None:
-    strategy = ACEM(START, ACEMConfig(block=4, window=6), seed=1)
+    strategy = steady(ACEM, ACEMConfig(block=4, window=6))
     told(strategy, strategy.ask(4), [1.0, 2, 3, 4, 0])
-    np.testing.assert_array_equal(strategy.mean, START.astype(np.float64))
+    np.testing.assert_array_equal(strategy.gaussian.mean, START.astype(np.float64))
     told(strategy, strategy.ask(4), [1.0, 2, 3, 4, 0])
-    assert not np.array_equal(strategy.mean, START)
+    assert not np.array_equal(strategy.gaussian.mean, START)
 
 
 def test_blocks_may_fail_but_not_for_ever() -> None:
-    strategy = AES(START, AESConfig(block=2), seed=1)
+    strategy = steady(AES, AESConfig(block=2))
     for _ in range(99):
         assert told(strategy, strategy.ask(2), [np.nan, np.nan, 1.0]) is None
     with pytest.raises(EnvironmentFailure, match="100 blocks failed"):

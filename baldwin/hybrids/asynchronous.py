@@ -1,0 +1,194 @@
+"""AES-RL (Lee et al. 2020, arXiv 2012.05417) and its kin: one critic, any number of individuals, no barrier.
+
+An individual is drawn from the distribution as it is; by a controlled chance it first climbs the critics. After its
+episode the mean is played, so that it is known what it had to beat, and the distribution moves by this one result. The
+critic studies beside all this, a chunk at a time, with the mean as its target policy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from baldwin.hybrids.hybrid import Hybrid, HybridConfig, Task
+from baldwin.learners import Recipe
+from baldwin.ops import seeds
+from baldwin.ops.controllers import rl_chance
+from baldwin.replay import Replay
+from baldwin.strategies import ACEMRule, AESRule, Gaussian, OnePlusOneRule
+from baldwin.types import Individual, Metrics, Outcome, State
+
+
+class AsynchronousConfig(HybridConfig):
+    """What the asynchronous ones have besides."""
+
+    rl_ratio: float = Field(0.5, ge=0, le=1, description="Wanted share of individuals that learn")
+    rl_gain: PositiveFloat = Field(50.0, description="How hard that share is held")
+    mean_episodes: PositiveInt = Field(5, description="Episodes of the mean after each individual, to judge it by")
+    window: PositiveInt = Field(10, description="Actor steps of an individual: the summed length of so many episodes before it")
+    critic_chunk: PositiveInt = Field(1000, description="Critic steps of one job")
+    critic_ratio: PositiveFloat = Field(1.0, description="Critic steps for each learning step, at most")
+    back_pressure: bool | None = Field(None, description="Individuals wait while the critic is behind. faithful: no; fixed: yes")
+    count_evaluations: bool | None = Field(None, description="The mean's episodes count as environment steps. faithful: no; fixed: yes")
+    round: PositiveInt = Field(1000, description="Learning steps between two lines of metrics: a generation of this algorithm")
+
+    @property
+    def real_round(self) -> int:
+        """As far as that can be known before episodes are played."""
+        return self.round
+
+
+class AESRLConfig(AsynchronousConfig):
+    """AES-RL: asynchronous ES and a gradient learner, each individual pulling the mean by its gain over it."""
+
+    name: Literal["aes-rl"] = "aes-rl"
+    strategy: AESRule = AESRule()
+
+
+class ACEMRLConfig(AsynchronousConfig):
+    """ACEM-RL: the cross-entropy method on a sliding window, and a gradient learner."""
+
+    name: Literal["acem-rl"] = "acem-rl"
+    strategy: ACEMRule = ACEMRule()
+
+
+class OnePlusOneRLConfig(AsynchronousConfig):
+    """(1+1)-ES with the 1/5 rule, and a gradient learner."""
+
+    name: Literal["one-plus-one-rl"] = "one-plus-one-rl"
+    strategy: OnePlusOneRule = OnePlusOneRule()
+
+    @property
+    def real_strategy(self) -> OnePlusOneRule:
+        """The seed's window never slides."""
+        frozen = self.strategy.frozen_window or self.behaviour == "faithful"
+        return self.strategy.model_copy(update={"frozen_window": frozen})
+
+
+class Asynchronous(Hybrid):
+    """The distribution moves with every individual."""
+
+    def __init__(
+        self,
+        gaussian: Gaussian,
+        config: AsynchronousConfig,
+        recipe: Recipe,
+        replay: Replay,
+        *,
+        max_episode_steps: int | None,
+        normalize: bool,
+        no_action: NDArray[Any],
+    ) -> None:
+        super().__init__(config, recipe, replay, max_episode_steps=max_episode_steps, normalize=normalize, no_action=no_action)
+        self.gaussian, self.config, self._mean_episodes = gaussian, config, config.mean_episodes
+        self._lengths: deque[int] = deque(maxlen=config.window)
+        self._dispatched = [1, 1]  # individuals that learn, and that do not
+        self._moves = self._round_steps = 0
+        self._grown: dict[int, tuple[NDArray[np.float32], Individual]] = {}  # place -> who waits to be judged
+        self._to_judge: list[int] = []  # of them, those for whom the mean is not yet being played
+
+    @property
+    def center(self) -> NDArray[np.float32]:
+        """The mean, as it is played."""
+        return self.gaussian.center
+
+    @property
+    def env_steps(self) -> int:
+        """Of training."""
+        counted = self.config.is_on(self.config.count_evaluations, faithful=False)
+        return self.simulator_steps if counted else self.learning_steps
+
+    def _next(self) -> int | None:
+        if self._to_judge:
+            return self._give("mean", self._to_judge.pop(0), self._moves, self.center)
+        behind = self.config.critic_ratio * self.learning_steps - self.critic_steps
+        learns = not self.warming_up and self.config.inheritance != "darwinian"
+        working = [t for t in self._open.values() if t.draws]
+        if learns and behind > 0 and not any(t.kind == "critic" for t in working):
+            return self._give("critic", -1, self._moves, self.center, self.config.critic_chunk)
+        held = self.config.is_on(self.config.back_pressure, faithful=False)
+        if learns and held and behind > self.config.critic_chunk:
+            return None
+        if working and self.replay.total - min(t.rows[1] for t in working) > self.config.surplus // 2:
+            return None  # what they draw from would be overwritten
+        return self._individual()
+
+    def _individual(self) -> int:
+        place, x = self._tickets, self.gaussian.draw(self._tickets)
+        if self.warming_up:
+            return self._give("random", place, self._moves, x)
+        chance = rl_chance(self._dispatched[0] / sum(self._dispatched), self.config.rl_ratio, self.config.rl_gain)
+        learns = self.config.inheritance != "darwinian" and seeds.generator(self._seed, seeds.Stream.HYBRID, place).random() < chance
+        self._dispatched[0 if learns else 1] += 1
+        return self._give("rl" if learns else "es", place, self._moves, x, max(1, sum(self._lengths)) if learns else 0)
+
+    def _take(self, task: Task, outcome: Outcome) -> Metrics | None:
+        if task.kind == "critic":
+            self.critic = outcome.derived if not outcome.failed else self.critic
+            return None
+        if task.kind == "mean":
+            self.judged_steps += outcome.env_steps
+            grown = self._grown.pop(task.place)
+            return None if outcome.failed else self._judge(*grown, outcome.fitness)
+        if outcome.failed:
+            return None
+        self._remember(outcome)
+        self._lengths.append(outcome.env_steps)
+        self._round_steps += outcome.env_steps
+        record: Individual = {"kind": task.kind, "place": task.place, "return": outcome.fitness, "length": outcome.env_steps}
+        record |= {"version": task.version, "actor_steps": outcome.actor_steps}
+        if task.kind == "random" and not self._warmup_moves:
+            return self._closed(record)
+        inherits = self.config.inheritance == "lamarckian" and "params" in outcome.arrays
+        self._grown[task.place] = (np.asarray(outcome.arrays["params"]) if inherits else task.params, record)
+        self._to_judge.append(task.place)
+        return None
+
+    def _judge(self, x: NDArray[np.float32], record: Individual, baseline: float) -> Metrics | None:
+        """The distribution moves by one individual."""
+        distance = float(np.linalg.norm(x - self.gaussian.mean))
+        pull = self.gaussian.move(x.astype(np.float64), float(record["return"]), baseline)
+        staleness, self._moves = self._moves - int(record.pop("version")), self._moves + 1
+        return self._closed(
+            record
+            | {
+                "baseline": baseline,
+                "pull": pull,
+                "staleness": staleness,
+                "distance": distance,
+                "variance_floor_fraction": self.gaussian.floor_fraction,
+            }
+        )
+
+    def _closed(self, record: Individual) -> Metrics | None:
+        record.pop("version", None)
+        self._judged(record)
+        if self._round_steps < self.config.round:
+            return None
+        self._round_steps = 0
+        spread = self.gaussian.spread
+        return self._turn({"variance_mean": float(spread.mean()), "variance_floor_fraction": self.gaussian.floor_fraction})
+
+    def state_dict(self) -> State:
+        """All that changes."""
+        return super().state_dict() | {
+            "gaussian": self.gaussian.state_dict(),
+            "lengths": list(self._lengths),
+            "asynchronous": [*self._dispatched, self._moves, self._round_steps],
+            "grown": {str(place): {"params": x, "record": record} for place, (x, record) in self._grown.items()},
+            "to_judge": self._to_judge,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Be the algorithm that wrote `state`."""
+        super().load_state_dict(state)
+        self.gaussian.load_state_dict(state["gaussian"])
+        self._lengths = deque(state["lengths"], maxlen=self.config.window)
+        *dispatched, self._moves, self._round_steps = state["asynchronous"]
+        self._dispatched = [int(n) for n in dispatched]
+        self._grown = {int(place): (g["params"], dict(g["record"])) for place, g in state["grown"].items()}
+        self._to_judge = [int(place) for place in state["to_judge"]]
