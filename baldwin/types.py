@@ -110,7 +110,7 @@ class Job(Protocol):
 
 
 class Result(NamedTuple):
-    """A job that came back: its outcomes, and where and when it ran by the executor's clock."""
+    """A job that came back: its outcomes, where and when it ran by the executor's clock, and what it took of other processes' time."""
 
     job: Job
     outcomes: list[Outcome]

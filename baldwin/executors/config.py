@@ -34,6 +34,8 @@ class ExecutorConfig(BaseModel):
     address: str = Field("local", description="ray: local starts Ray on this machine; auto or host:port joins a cluster made by ray start")
     runtime_env: dict[str, Any] = Field(default_factory=dict, description="ray: what workers need besides, such as {working_dir: .}")
     step_seconds: float = Field(30e-6, gt=0, description="virtual: what an environment step costs")
+    critic_seconds: float = Field(6e-3, ge=0, description="virtual: what a critic step costs")
+    actor_seconds: float = Field(3e-3, ge=0, description="virtual: what an actor step costs")
     latency: float = Field(1e-3, ge=0, description="virtual: what a job costs besides its steps")
     jitter: float = Field(0.1, ge=0, description="virtual: spread (sigma of a log-normal) of each job's cost")
     seed: int = Field(0, ge=0, description="virtual: of the jitter")

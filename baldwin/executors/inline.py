@@ -45,11 +45,11 @@ class InlineExecutor:
             started = time.monotonic()
             try:
                 with deadline(self._config.timeout, "the job"):
-                    outcomes, cpu = run_job(job, self._worker)
+                    outcomes, _ = run_job(job, self._worker)
             except DeadlinePassed as error:
-                outcomes, cpu = failed(job, str(error)), 0.0
+                outcomes = failed(job, str(error))
                 self._replace()
-            results.append(Result(job, outcomes, 0, started, time.monotonic(), cpu))
+            results.append(Result(job, outcomes, 0, started, time.monotonic(), 0.0))
         return results
 
     def _replace(self) -> None:

@@ -39,12 +39,13 @@ class VirtualExecutor:
     def submit(self, job: Job) -> None:
         """Compute the result now; it arrives later."""
         worker = heapq.heappop(self._idle)
-        outcomes, cpu = run_job(job, self._worker)
+        outcomes, _ = run_job(job, self._worker)
         steps = sum(o.env_steps for o in outcomes)
         cost = self._config.latency + steps * self._config.step_seconds
+        cost += sum(o.critic_steps * self._config.critic_seconds + o.actor_steps * self._config.actor_seconds for o in outcomes)
         done = self.now + cost * float(self._rng.lognormal(0.0, self._config.jitter))
         self._submitted += 1
-        heapq.heappush(self._flight, (done, self._submitted, Result(job, outcomes, worker, self.now, done, cpu)))
+        heapq.heappush(self._flight, (done, self._submitted, Result(job, outcomes, worker, self.now, done, 0.0)))
 
     def wait(self) -> list[Result]:
         """Move the clock to the next arrival."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
+from baldwin.errors import EnvironmentFailure
 from baldwin.hybrids.hybrid import Hybrid, HybridConfig, Task, read_task, write_task
 from baldwin.learners import Recipe
 from baldwin.replay import Replay
@@ -174,6 +175,8 @@ class Generations(Hybrid):
 
     def _close(self) -> Metrics:
         """A generation is whole: the distribution moves, unless all that was only a warm-up."""
+        if all(outcome.failed for _, outcome in self._played):
+            raise EnvironmentFailure(f"every individual of generation {self.version} failed; the first reason: {self._played[0][1].reason}")
         old, found = self.strategy.mean, Metrics()
         results = [self._result(place, *played) for place, played in enumerate(self._played)]
         if self._trials:

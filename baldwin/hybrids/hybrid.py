@@ -21,15 +21,21 @@ from baldwin.replay import Replay
 from baldwin.rollout import Collect, Evaluate, Plan, Where, transitions
 from baldwin.types import CENTER, Arrays, Individual, Job, Metrics, Outcome, State, Trial
 
-PATIENCE = 20  # jobs that may fail one after the other
-SEEDS_CRITIC = CriticConfig(hidden=[400, 300], activation="leaky-relu")
+PATIENCE = 10  # jobs that may fail one after the other
+
+
+class HybridCriticConfig(CriticConfig):
+    """The networks that judge, as in AES-RL's configuration files."""
+
+    hidden: list[PositiveInt] = Field([400, 300], description="Units of each hidden layer")
+    activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "leaky-relu"
 
 
 class TD3Half(TD3Rule):
     """TD3 as the gradient half. Defaults as in AES-RL's configuration files."""
 
     name: Literal["td3"] = "td3"
-    critic: CriticConfig = SEEDS_CRITIC
+    critic: HybridCriticConfig = HybridCriticConfig()
     actor_lr: float = Field(1e-3, gt=0)
     critic_lr: float = Field(1e-3, gt=0)
     threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
@@ -39,7 +45,7 @@ class SACHalf(SACRule):
     """SAC as the gradient half; its temperature follows the entropy of the critics' target policy."""
 
     name: Literal["sac"] = "sac"
-    critic: CriticConfig = SEEDS_CRITIC
+    critic: HybridCriticConfig = HybridCriticConfig()
     threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
 
 
@@ -119,7 +125,9 @@ class Hybrid(ABC):
         self.moments = Moments.empty(recipe.obs_size)
         self.version = 0
         self.learning_steps = self.judged_steps = self.critic_steps = self.actor_steps = 0
-        self._tickets = self._failures = 0
+        self._tickets = 0
+        self._failures = [0, 0]  # in a row: of jobs without gradient steps, and with
+        self._failed = 0  # since the last line of metrics
         self._open: dict[int, Task] = {}
         self._reissue: list[int] = []
         self._published = -1
@@ -191,8 +199,9 @@ class Hybrid(ABC):
         for outcome in outcomes:
             if not outcome.failed and self._open[outcome.ticket].kind == "critic" and not outcome.derived:
                 (outcome,) = self._study(outcome.ticket).run()  # it comes from a journal, which leaves out what can be computed again
-            self._note(outcome)
-            found = self._take(self._open.pop(outcome.ticket), outcome) or found
+            task = self._open.pop(outcome.ticket)
+            self._note(task, outcome)
+            found = self._take(task, outcome) or found
         return found
 
     def reissue(self) -> None:
@@ -213,7 +222,8 @@ class Hybrid(ABC):
                 self.critic_steps,
                 self.actor_steps,
                 self._tickets,
-                self._failures,
+                self._failed,
+                *self._failures,
             ],
             "open": {str(ticket): write_task(task) for ticket, task in self._open.items()},
             "reissue": self._reissue,
@@ -225,8 +235,8 @@ class Hybrid(ABC):
         """Be the algorithm that wrote `state`."""
         self.critic, self.moments = dict(state["critic"]), Moments.unpack(state["obs_moments"])
         self.replay.load_state_dict(state["replay"])
-        counts = state["counts"]
-        self.version, self.learning_steps, self.judged_steps, self.critic_steps, self.actor_steps, self._tickets, self._failures = counts
+        self.version, self.learning_steps, self.judged_steps, self.critic_steps, self.actor_steps, *rest = state["counts"]
+        self._tickets, self._failed, *self._failures = rest
         self._open = {int(ticket): read_task(task) for ticket, task in state["open"].items()}
         self._reissue, self._round = [int(t) for t in state["reissue"]], [dict(r) for r in state["round"]]
         self._seen = [(str(name), float(weight), float(value)) for name, weight, value in state["seen"]]
@@ -275,11 +285,13 @@ class Hybrid(ABC):
         view = self.replay.view(*task.rows)
         return Study(ticket, self._recipe, task.critic or self.critic, np.atleast_2d(task.params), task.steps, view, task.obs_moments)
 
-    def _note(self, outcome: Outcome) -> None:
-        """Count, and give up where nothing works."""
-        self._failures = self._failures + 1 if outcome.failed else 0
-        if self._failures >= PATIENCE:
-            raise EnvironmentFailure(f"{PATIENCE} jobs failed one after the other; the last reason: {outcome.reason}")
+    def _note(self, task: Task, outcome: Outcome) -> None:
+        """Count, and give up where nothing works, or nothing that learns."""
+        self._failed += outcome.failed
+        self._failures[task.draws] = self._failures[task.draws] + 1 if outcome.failed else 0
+        if self._failures[task.draws] >= PATIENCE:
+            what = "jobs that learn" if task.draws else "episodes"
+            raise EnvironmentFailure(f"{PATIENCE} {what} failed one after the other; the last reason: {outcome.reason}")
         self.critic_steps += outcome.critic_steps
         self.actor_steps += outcome.actor_steps
         weight = float(outcome.critic_steps or outcome.actor_steps)
@@ -317,6 +329,7 @@ class Hybrid(ABC):
             metrics[name] = float((weights * values).sum() / weights.sum())
         metrics |= {
             "individuals": float(len(self._round)),
+            "failed": float(self._failed),
             "rl_fraction": float(np.mean([r["kind"] == "rl" for r in self._round])),
             "learning_steps": float(self.learning_steps),
             "simulator_steps": float(self.simulator_steps),
@@ -325,7 +338,7 @@ class Hybrid(ABC):
             "critic_steps_per_learning_step": self.critic_steps / max(1, self.learning_steps),
             "buffer_fill": len(self.replay) / self.replay.capacity,
         }
-        self._round, self._seen = [], []
+        self._round, self._seen, self._failed = [], [], 0
         return dict(sorted(metrics.items()))
 
 

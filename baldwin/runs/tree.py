@@ -13,7 +13,7 @@ Tensors = dict[str, NDArray[Any]]
 def split(tree: Any, tensors: Tensors, path: str = "") -> Any:
     """The JSON part of a tree; its arrays are put into `tensors` under their paths."""
     if isinstance(tree, np.ndarray):
-        tensors[path] = np.ascontiguousarray(tree)
+        tensors[path] = np.ascontiguousarray(tree).reshape(tree.shape)  # it makes a row of a single number
         return {"$array": path}
     if isinstance(tree, dict):
         return {str(k): split(v, tensors, f"{path}/{k}") for k, v in tree.items()}
