@@ -200,6 +200,32 @@ def compare(
         out.print(f"plot: {plot}", markup=False)
 
 
+@app.command()
+def timeline(
+    directory: RunDir,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the picture goes; default: timeline.png in the run.")] = None,
+    start: Annotated[float, typer.Option(metavar="SECONDS", help="Show what happened from then on.", min=0)] = 0.0,
+    seconds: Annotated[float | None, typer.Option(metavar="SECONDS", help="For so long.", min=0)] = None,
+    as_json: Json = False,
+) -> None:
+    """Who did what when: a picture of the jobs on every worker, and how long each was idle."""
+    from baldwin.runs.directory import RunDirectory
+    from baldwin.runs.timeline import plot_timeline, read_timeline
+
+    run = RunDirectory.find(directory)
+    found, target = read_timeline(directory).cut(start, seconds), plot or run.timeline
+    plot_timeline(found, target, run.read_config().run.name or directory.name)
+    if as_json:
+        print(json.dumps(found.row()))
+        return
+    kinds = sorted({kind for busy in found.busy().values() for kind in busy})
+    table = Table("worker", "idle", *(f"{kind}, s" for kind in kinds))
+    for worker, busy in found.busy().items():
+        table.add_row(str(worker), f"{found.idle()[worker]:.1%}", *(f"{busy.get(kind, 0.0):,.1f}" for kind in kinds))
+    out.print(table, markup=False)
+    out.print(f"picture: {target}", markup=False)
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(metavar="presets|algorithms|envs", help="What to list.")],

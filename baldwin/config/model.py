@@ -12,11 +12,12 @@ from baldwin.executors import ExecutorConfig
 from baldwin.hybrids import ACEMRLConfig, AESRLConfig, AsynchronousConfig, CEMRLConfig, HybridConfig, OnePlusOneRLConfig, PCEMRLConfig
 from baldwin.learners import OffPolicyConfig, SACConfig, TD3Config
 from baldwin.policies import PolicyConfig
-from baldwin.strategies import ACEMConfig, AESConfig, CEMConfig, ESConfig, OnePlusOneConfig
+from baldwin.strategies import ACEMConfig, AESConfig, CEMConfig, ESConfig, OnePlusOneConfig, SepCMAConfig
 
 ALGORITHM_CONFIGS: dict[str, type[BaseModel]] = {
     "es": ESConfig,
     "cem": CEMConfig,
+    "sep-cma-es": SepCMAConfig,
     "acem": ACEMConfig,
     "one-plus-one": OnePlusOneConfig,
     "aes": AESConfig,
@@ -31,6 +32,7 @@ ALGORITHM_CONFIGS: dict[str, type[BaseModel]] = {
 AnyAlgorithm = (
     ESConfig
     | CEMConfig
+    | SepCMAConfig
     | ACEMConfig
     | OnePlusOneConfig
     | AESConfig
@@ -64,7 +66,9 @@ class StopSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     env_steps: int | None = Field(None, gt=0, description="Training steps of the environment")
-    learning_steps: int | None = Field(None, gt=0, description="Those of them that were learned from: without what hybrids play only to judge")
+    learning_steps: int | None = Field(
+        None, gt=0, description="Those of them that were learned from: without what hybrids play only to judge"
+    )
     wall_seconds: float | None = Field(None, gt=0)
     score: float | None = Field(None, description="Mean greedy return on held-out seeds")
     generations: int | None = Field(None, gt=0)

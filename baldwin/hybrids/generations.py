@@ -80,6 +80,8 @@ class Generations(Hybrid):
         self._restless = self._beside and not config.is_on(getattr(config, "back_pressure", None), faithful=False)
         self._last_steps = 0  # learning steps of the last generation
         self._trials: list[Trial] = []
+        self._rows: list[tuple[int, int]] = []  # where the replay has those who were played
+        self._kept_rows: list[tuple[int, int]] = []  # and those who were kept
         self._begin()
 
     @property
@@ -89,13 +91,22 @@ class Generations(Hybrid):
 
     def _begin(self) -> None:
         self._warm = self.warming_up
-        self._trials = [] if self._warm and not self._warmup_moves else self.strategy.ask(self.strategy.config.population)
+        self._trials = [] if self._warm and not self._warmup_moves else self.strategy.ask(self.strategy.population)
         self._stage = self._given = self._steps = 0
         self._back: dict[int, tuple[Task, Outcome] | None] = {}  # place in the stage -> what came of it
         self._played: list[tuple[Task, Outcome]] = []
+        before, self._rows, self._kept_rows = self._rows + self._kept_rows, [], []
+        for index in self.strategy.kept if self._trials else ():
+            self._keep(*before[index])
+
+    def _keep(self, first: int, total: int) -> None:
+        """Who stays without being played is remembered once more, and counts for how long others learn."""
+        last = self.replay.add(self.replay.read(first, total)) if total > first else self.replay.total - 1
+        self._kept_rows.append((last + 1 - (total - first), last + 1))
+        self._steps += total - first
 
     def _stages(self) -> list[list[Step]]:
-        places = range(len(self._trials) or self.strategy.config.population)
+        places = range(len(self._trials) or self.strategy.population)
         lives: list[Step] = [("life", place) for place in places]
         if isinstance(self.config, CEMRLConfig):
             return [[step] for place in places for step in ([("critic", place)] if place < self._rl else []) + [lives[place]]]
@@ -169,9 +180,8 @@ class Generations(Hybrid):
     def _lived(self, task: Task, outcome: Outcome) -> None:
         kept = {name: a for name, a in outcome.arrays.items() if name == "params"}  # its steps are in the replay
         self._played.append((replace(task, critic=None), replace(outcome, arrays=kept)))
-        if not outcome.failed:
-            self._remember(outcome)
-            self._steps += outcome.env_steps
+        self._rows.append((0, 0) if outcome.failed else self._remember(outcome))
+        self._steps += outcome.env_steps
 
     def _close(self) -> Metrics:
         """A generation is whole: the distribution moves, unless all that was only a warm-up."""
@@ -193,9 +203,7 @@ class Generations(Hybrid):
         """As the strategy hears of it."""
         inherits = self.config.inheritance == "lamarckian" and "params" in outcome.arrays
         ticket = self._trials[place].id if self._trials else place
-        return Outcome(
-            ticket, outcome.fitness, reason=outcome.reason, arrays={"params": outcome.arrays["params"]} if inherits else {}
-        )
+        return Outcome(ticket, outcome.fitness, reason=outcome.reason, arrays={"params": outcome.arrays["params"]} if inherits else {})
 
     def _record(self, place: int, task: Task, outcome: Outcome, mean: NDArray[np.float64]) -> Individual:
         record: Individual = {"kind": task.kind, "place": place, "return": outcome.fitness, "length": outcome.env_steps}
@@ -215,6 +223,7 @@ class Generations(Hybrid):
         return super().state_dict() | {
             "strategy": self.strategy.state_dict(),
             "generation": [self._last_steps, self._stage, self._given, self._steps, int(self._warm)],
+            "rows": [[list(r) for r in self._rows], [list(r) for r in self._kept_rows]],
             "trials": [t.id for t in self._trials],
             "back": {str(place): _pack([came] if came else []) for place, came in self._back.items()},
             "played": _pack(self._played),
@@ -226,6 +235,7 @@ class Generations(Hybrid):
         self.strategy.load_state_dict(state["strategy"])
         self._last_steps, self._stage, self._given, self._steps, warm = state["generation"]
         self._warm = bool(warm)
+        self._rows, self._kept_rows = ([(int(first), int(total)) for first, total in part] for part in state["rows"])
         self._trials = [self.strategy.reopen(ticket) for ticket in state["trials"]]
         self._back = {int(place): next(iter(_unpack(came)), None) for place, came in state["back"].items()}
         self._played = _unpack(state["played"])

@@ -68,7 +68,9 @@ class HybridConfig(BaseModel):
     )
     start_steps: int = Field(10_000, ge=0, description="Learning steps of random actions before anything else")
     capacity: PositiveInt = Field(200_000, description="Transitions that are remembered")
-    surplus: PositiveInt = Field(200_000, description="Transitions kept beyond those, for work that is under way and for earlier checkpoints")
+    surplus: PositiveInt = Field(
+        200_000, description="Transitions kept beyond those, for work that is under way and for earlier checkpoints"
+    )
     warmup_moves: bool | None = Field(None, description="Random episodes move the distribution. faithful: yes; fixed: no")
     scaled_noise: bool | None = Field(None, description="Target noise is in units of the action range. faithful: no; fixed: yes")
 
@@ -117,7 +119,14 @@ class Hybrid(ABC):
     """An algorithm for the loop, made of a strategy, a learner and a replay."""
 
     def __init__(
-        self, config: HybridConfig, recipe: Recipe, replay: Replay, *, max_episode_steps: int | None, normalize: bool, no_action: NDArray[Any]
+        self,
+        config: HybridConfig,
+        recipe: Recipe,
+        replay: Replay,
+        *,
+        max_episode_steps: int | None,
+        normalize: bool,
+        no_action: NDArray[Any],
     ) -> None:
         self._settings, self._recipe, self.replay, self._seed = config, recipe, replay, recipe.seed
         self._limit, self._normalize, self._no_action = max_episode_steps, normalize, no_action
@@ -331,7 +340,6 @@ class Hybrid(ABC):
             "individuals": float(len(self._round)),
             "failed": float(self._failed),
             "rl_fraction": float(np.mean([r["kind"] == "rl" for r in self._round])),
-            "learning_steps": float(self.learning_steps),
             "simulator_steps": float(self.simulator_steps),
             "critic_steps": float(self.critic_steps),
             "actor_steps": float(self.actor_steps),

@@ -107,7 +107,9 @@ class EntropyLearner(Learner):
         alpha = self._alpha()
         seen = self._fit_critics(batch, self._fixed, alpha)
         self.critic.follow(self.config.tau)
-        return seen | self._price(seen["entropy"]) | {"alpha": alpha.view(1)}  # with no actor to train, it is the fixed policy's that counts
+        return (
+            seen | self._price(seen["entropy"]) | {"alpha": alpha.view(1)}
+        )  # with no actor to train, it is the fixed policy's that counts
 
     def critic_steps(self, replay: Source, k: int, target_policy: NDArray[np.float32] | None = None) -> Metrics:
         """As for every learner; there is no slow actor here, so by default it is the actor itself that gives the next actions."""

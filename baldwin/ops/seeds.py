@@ -24,6 +24,7 @@ class Stream(IntEnum):
     LEARN = 10
     CRITIC = 11
     HYBRID = 12
+    MIXING = 13
 
 
 def sequence(seed: int, *path: int) -> np.random.SeedSequence:

@@ -40,7 +40,7 @@ class Column(NamedTuple):
 class ReplayView:
     """What could be drawn at some moment: enough for another process to draw the same."""
 
-    folder: Path | None
+    folder: Path | None  # where others can read it
     columns: dict[str, Column]
     length: int
     first: int  # the oldest serial that may be drawn
@@ -48,15 +48,21 @@ class ReplayView:
     arrays: dict[str, NDArray[Any]]
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """Files travel by name."""
-        if self.folder is None:
-            raise ReplayError("a replay that lives in memory cannot be sent to another process: give it a folder")
-        return self.folder, self.columns, self.length, self.first, self.total
+        """Files travel by name; without any, what can be drawn travels itself."""
+        if self.folder is not None:
+            return self.folder, self.columns, self.length, self.first, self.total, {}
+        count, serials = len(self), np.arange(self.first, self.total)
+        arrays = {name: np.empty((count, *a.shape[1:]), a.dtype) for name, a in self.arrays.items()}
+        for name, array in arrays.items():
+            array[serials % max(1, count)] = self.arrays[name][serials % self.length]
+        return None, self.columns, count, self.first, self.total, arrays
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        folder, columns, length, *_ = state
-        arrays = {n: _mapped(folder / f"{n}.bin", c, length, "r") for n, c in _with_link(columns).items()}
-        for name, value in zip(("folder", "columns", "length", "first", "total", "arrays"), (*state, arrays), strict=True):
+        folder, columns, length, first, total, arrays = state
+        if folder is not None:
+            arrays = {n: _mapped(folder / f"{n}.bin", c, length, "r") for n, c in _with_link(columns).items()}
+        names = ("folder", "columns", "length", "first", "total", "arrays")
+        for name, value in zip(names, (folder, columns, length, first, total, arrays), strict=True):
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -108,8 +114,12 @@ class Drawer:
 class Replay:
     """The writer's side: appends, and remembers where it stands."""
 
-    def __init__(self, columns: Mapping[str, Column], capacity: int, *, seed: int, folder: Path | None = None, surplus: int = 0) -> None:
+    def __init__(
+        self, columns: Mapping[str, Column], capacity: int, *, seed: int, folder: Path | None = None, surplus: int = 0, shared: bool = True
+    ) -> None:
+        """Files in `folder`, which others can read if it is `shared`; otherwise in memory."""
         self.columns, self.capacity, self._folder, self._seed = dict(columns), capacity, folder, seed
+        self._seen_by_all = folder if shared else None
         self.length = capacity + surplus
         self.total = 0
         self._draws = 0
@@ -130,7 +140,7 @@ class Replay:
     def view(self, first: int | None = None, total: int | None = None) -> ReplayView:
         """What can be drawn now, or could be when the ring stood at these rows."""
         first = max(0, self.total - self.capacity) if first is None else first
-        return ReplayView(self._folder, self.columns, self.length, first, self.total if total is None else total, self._arrays)
+        return ReplayView(self._seen_by_all, self.columns, self.length, first, self.total if total is None else total, self._arrays)
 
     def draw(self, k: int, batch: int, steps: int = 1, gamma: float = 1.0) -> Batch:
         """k batches by the replay's own generator: the n-th call ever is a function of (seed, n) and the rows."""
@@ -161,6 +171,11 @@ class Replay:
         self.total += count
         self._written[0] = max(self._written[0], self.total)
         return self.total - 1
+
+    def read(self, first: int, total: int) -> dict[str, NDArray[Any]]:
+        """Rows as they were added."""
+        at = np.arange(first, total) % self.length
+        return {name: self._arrays[name][at] for name in self.columns}
 
     def state_dict(self) -> State:
         """Where it stands; the rows themselves are in the files, or in here when there are none."""

@@ -56,6 +56,8 @@ from baldwin.strategies import (
     OpenAIES,
     Search,
     SearchConfig,
+    SepCMA,
+    SepCMAConfig,
     Steady,
     Strategy,
 )
@@ -118,6 +120,8 @@ def strategy_of(chosen: SearchConfig, center: NDArray[np.float32], shapes: tuple
     """The strategy that a config describes, about this centre."""
     if isinstance(chosen, CEMConfig):
         return CEM(center, chosen, seed=seed)
+    if isinstance(chosen, SepCMAConfig):
+        return SepCMA(center, chosen, seed=seed)
     if isinstance(chosen, ACEMConfig):
         return Steady(ACEM(center, chosen, seed=seed), chosen)
     if isinstance(chosen, OnePlusOneConfig):
@@ -132,7 +136,7 @@ def _off_policy(config: RunConfig, chosen: TD3Config | SACConfig, world: World, 
     _must_be_smooth(chosen.name, chosen.name, world, actions)
     return OffPolicy(
         _recipe(config, chosen, world, actions).learner(),
-        _replay(config.run.seed, chosen, world, actions, folder),
+        _replay(config, chosen, world, actions, folder),
         chosen,
         seed=config.run.seed,
         explore="noise" if isinstance(chosen, TD3Config) else "sample",
@@ -153,7 +157,7 @@ def _hybrid(config: RunConfig, chosen: HybridConfig, world: World, actions: Acti
     center = make_policy(config.policy, world.obs_size, actions.outputs).init(seed)
     rest: dict[str, Any] = {
         "recipe": _recipe(config, rule, world, actions),
-        "replay": _replay(seed, chosen, world, actions, folder),
+        "replay": _replay(config, chosen, world, actions, folder),
         "max_episode_steps": world.max_episode_steps,
         "normalize": config.policy.normalize_obs,
         "no_action": _no_action(actions),
@@ -185,10 +189,11 @@ def _no_action(actions: ActionMap) -> NDArray[Any]:
     return np.empty((0, actions.size), np.float32) if actions.continuous else np.empty(0, np.int64)
 
 
-def _replay(seed: int, chosen: OffPolicyConfig | HybridConfig, world: World, actions: ActionMap, folder: Path | None) -> Replay:
+def _replay(config: RunConfig, chosen: OffPolicyConfig | HybridConfig, world: World, actions: ActionMap, folder: Path | None) -> Replay:
+    here = config.executor.name != "ray" or config.executor.address == "local"  # workers on other machines do not see our files
     columns = replay_columns(world.obs_size, _no_action(actions))
     try:
-        return Replay(columns, chosen.capacity, seed=seed, folder=folder, surplus=chosen.surplus)
+        return Replay(columns, chosen.capacity, seed=config.run.seed, folder=folder, surplus=chosen.surplus, shared=here)
     except (MemoryError, ValueError, OverflowError) as error:
         raise ConfigError(f"a replay of algorithm.capacity={chosen.capacity} transitions does not fit: {error}. Lower it") from error
 

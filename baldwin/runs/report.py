@@ -154,7 +154,7 @@ def plot_groups(groups: Sequence[Group], out: Path) -> None:
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("greedy score, IQM over seeds")
     figure.axes[0].legend()
-    _save(figure, out)
+    save_figure(figure, out)
 
 
 def plot_run(directory: RunDirectory) -> Path | None:
@@ -180,11 +180,12 @@ def plot_run(directory: RunDirectory) -> Path | None:
     axes.set_title(f"{config.run.name or config.env.id}, seed {config.run.seed}")
     axes.grid(alpha=0.3)
     axes.legend()
-    _save(figure, directory.curve)
+    save_figure(figure, directory.curve)
     return directory.curve
 
 
-def _save(figure: Any, out: Path) -> None:
+def save_figure(figure: Any, out: Path) -> None:
+    """Write a plot, or say why not."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=120)

@@ -265,6 +265,7 @@ class Run:
         head = {
             "generation": int(metrics["generation"]),
             "env_steps": self.algorithm.env_steps,
+            "learning_steps": self.algorithm.learning_steps,
             "eval_env_steps": self._eval_steps,
             "gradient_steps": self.algorithm.gradient_steps,
             "wall_seconds": round(now["wall"], 3),

@@ -5,6 +5,7 @@ from baldwin.strategies.cem import CEM, CEMConfig, CEMRule
 from baldwin.strategies.gaussian import Gaussian
 from baldwin.strategies.openai_es import ESConfig, OpenAIES
 from baldwin.strategies.search import Search, SearchConfig, Strategy
+from baldwin.strategies.sep_cma import SepCMA, SepCMAConfig
 from baldwin.strategies.steady import Steady
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "OpenAIES",
     "Search",
     "SearchConfig",
+    "SepCMA",
+    "SepCMAConfig",
     "Steady",
     "Strategy",
 ]

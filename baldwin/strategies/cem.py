@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from baldwin.errors import EnvironmentFailure, TicketError
 from baldwin.ops import noise, seeds
-from baldwin.ops.gaussians import decayed, elite_moments, log_weights
+from baldwin.ops.gaussians import decayed, elite_moments, log_density, log_weights
+from baldwin.ops.shaping import Vector
+from baldwin.strategies.generation import Generation
 from baldwin.strategies.search import SearchConfig
-from baldwin.types import Metrics, Outcome, State, Trial
+from baldwin.types import Metrics, State
 
 
 class CEMRule(BaseModel):
@@ -28,6 +28,10 @@ class CEMRule(BaseModel):
     extra_end: float = Field(1e-5, ge=0, description="And in the end")
     extra_tau: float = Field(0.95, ge=0, lt=1, description="How slowly it goes from one to the other; AES-RL has 0.9")
     divide: bool = Field(False, description="Divide the elite's variance by their number once more, as CEM-RL's code and AES-RL's do")
+    importance_mixing: bool = Field(
+        False,
+        description="Individuals that the new distribution could as well have drawn stay, with their fitness, and are not played again",
+    )
 
 
 class CEMConfig(SearchConfig, CEMRule):
@@ -37,114 +41,73 @@ class CEMConfig(SearchConfig, CEMRule):
     block: int = Field(10, ge=2, multiple_of=2, description="Individuals of one job. Part of the run's identity: bits may change with it")
 
 
-class CEM:
-    """Ticket = generation x population + index; the indices of the second half mirror those of the first."""
+class CEM(Generation):
+    """The indices of the second half mirror those of the first."""
 
     def __init__(self, center: NDArray[np.float32], config: CEMRule, *, seed: int) -> None:
-        self.config, self._key = config, seeds.key(seed, seeds.Stream.NOISE)
-        self._parents = config.parents or config.population // 2
-        self.mean = np.array(center, np.float64)
+        super().__init__(center, config.population, seed=seed)
+        self.config = config
         self.variance = np.full(len(center), config.variance)
-        self._extra = config.extra_start
-        self.version = self._asked = 0
-        self._reason = ""
         self.weights = np.zeros(config.population)  # of the last generation's individuals in its step
-        self._changed: dict[int, NDArray[np.float32]] = {}  # individuals that came back otherwise than they went
-        self._begin()
-
-    @property
-    def center(self) -> NDArray[np.float32]:
-        """The mean, as it is played."""
-        return self.mean.astype(np.float32)
+        self.kept: list[int] = []  # of the last generation's individuals, who stayed: they are the last ones of this one
+        self._extra = config.extra_start
+        self._old = (self.mean, self.variance)
 
     @property
     def floor_fraction(self) -> float:
         """The share of parameters whose variance is hardly more than what is added to each."""
         return float((self.variance <= 1.01 * self._extra).mean())
 
-    def ask(self, n: int) -> list[Trial]:
-        """The next n of this generation, none when all are out."""
-        first, self._asked = self._asked, min(self._asked + n, self.config.population)
-        return [self._trial(index) for index in range(first, self._asked)]
-
-    def reopen(self, ticket: int) -> Trial:
-        """The trial of an open ticket again."""
-        return self._trial(self._index(ticket))
-
-    def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
-        """Assign returns by ticket; the last one of the generation moves the distribution."""
-        for outcome in outcomes:
-            index = self._index(outcome.ticket)
-            self._told[index] = True
-            self._fitness[index] = outcome.fitness if not outcome.failed else np.nan
-            if "params" in outcome.arrays:
-                self._changed[index] = np.asarray(outcome.arrays["params"], np.float32)
-            self._reason = self._reason or outcome.reason
-        return self._update() if self._told.all() else None
-
     def state_dict(self) -> State:
         """All that changes."""
-        return {
-            "mean": self.mean,
-            "variance": self.variance,
-            "extra": self._extra,
-            "version": self.version,
-            "fitness": self._fitness,
-            "told": self._told,
-            "asked": self._asked,
-            "reason": self._reason,
-            "changed": {str(index): x for index, x in self._changed.items()},
-        }
+        return super().state_dict() | {"variance": self.variance, "extra": self._extra, "kept": self.kept}
 
     def load_state_dict(self, state: State) -> None:
         """Be the strategy that wrote `state`."""
-        self.mean, self.variance, self._extra = np.array(state["mean"]), np.array(state["variance"]), state["extra"]
-        self.version, self._asked, self._reason = state["version"], state["asked"], state["reason"]
-        self._fitness, self._told = np.array(state["fitness"]), np.array(state["told"])
-        self._changed = {int(index): np.array(x, np.float32) for index, x in state["changed"].items()}
+        super().load_state_dict(state)
+        self.variance, self._extra, self.kept = np.array(state["variance"]), state["extra"], [int(i) for i in state["kept"]]
 
-    def _begin(self) -> None:
-        self._fitness, self._told = np.full(self.config.population, np.nan), np.zeros(self.config.population, np.bool_)
-        self._asked, self._reason = 0, ""
-        self._changed = {}
+    def _draw(self, index: int) -> NDArray[np.float32]:
+        sign, pair = (1.0, index) if index < self.population // 2 else (-1.0, index - self.population // 2)
+        return self._sample(sign, pair)
 
-    def _individual(self, index: int) -> NDArray[np.float32]:
-        if index in self._changed:
-            return self._changed[index]
-        sign, pair = (1.0, index) if index < self.config.population // 2 else (-1.0, index - self.config.population // 2)
-        drawn = noise.draw(self._key, self.version, pair, len(self.mean))
+    def _sample(self, sign: float, number: int) -> NDArray[np.float32]:
+        drawn = noise.draw(self._key, self.version, number, len(self.mean))
         return np.asarray(self.mean + sign * np.sqrt(self.variance) * drawn, np.float32)
 
-    def _trial(self, index: int) -> Trial:
-        return Trial(self.version * self.config.population + index, self.version, self._individual(index))
-
-    def _index(self, ticket: int) -> int:
-        generation, index = divmod(ticket, self.config.population)
-        if generation != self.version or index >= self._asked or self._told[index]:
-            raise TicketError(f"ticket {ticket} was never given out, came back twice, or its generation is closed (open: {self.version})")
-        return index
-
-    def _update(self) -> Metrics:
-        """A failed individual is no parent."""
-        whole = np.isfinite(self._fitness)
-        if not whole.any():
-            raise EnvironmentFailure(f"every individual of generation {self.version} failed; the first reason: {self._reason or 'unknown'}")
-        order = np.argsort(-np.where(whole, self._fitness, -np.inf), kind="stable")[: min(self._parents, int(whole.sum()))]
-        elite = np.stack([self._individual(int(i)) for i in order]).astype(np.float64)
-        config, returns, old = self.config, self._fitness[whole], self.mean
-        self.weights = np.zeros(config.population)
-        self.weights[order] = log_weights(len(order))
+    def _learn(self, rows: Vector, order: NDArray[np.int64]) -> Metrics:
+        config, parents = self.config, min(self.config.parents or self.population // 2, len(rows))
+        self.weights = np.zeros(self.population)
+        self.weights[order[:parents]] = log_weights(parents)
         self._extra = decayed(self._extra, config.extra_tau, config.extra_end)
-        self.mean, self.variance = elite_moments(elite, old, self._extra, config.divide)
-        self.version += 1
-        self._begin()
-        return {
-            "return_mean": float(returns.mean()),
-            "return_std": float(returns.std()),
-            "return_max": float(returns.max()),
-            "return_min": float(returns.min()),
-            "failed": float((~whole).sum()),
-            "variance_mean": float(self.variance.mean()),
-            "extra_variance": self._extra,
-            "mean_moved": float(np.linalg.norm(self.mean - old)),
-        }
+        self._old = (self.mean, self.variance)
+        self.mean, self.variance = elite_moments(rows[:parents], self.mean, self._extra, config.divide)
+        return {"variance_mean": float(self.variance.mean()), "extra_variance": self._extra, "reused": float(self.reused)}
+
+    def _begin(self, rows: Vector, fitness: NDArray[np.float64], order: NDArray[np.int64]) -> None:
+        """Importance mixing: an old x stays with chance min(1, new / old density), a new one is taken with max(0, 1 - old / new)."""
+        if not self.config.importance_mixing:
+            return
+        chance = seeds.generator(self._seed, seeds.Stream.MIXING, self.version)
+        kept: list[int] = []  # places in `rows`
+        fresh: list[NDArray[np.float32]] = []
+        most = self.population - 1  # somebody has to be played
+        for place in chance.permutation(len(rows)).tolist():
+            if len(kept) < most and np.log(chance.random()) < self._log_ratio(rows[place]):
+                kept.append(place)
+            drawn = self._sample(1.0, place)
+            if len(kept) + len(fresh) < self.population and chance.random() < -np.expm1(min(0.0, -self._log_ratio(drawn))):
+                fresh.append(drawn)
+            if len(kept) + len(fresh) >= self.population:
+                break
+        missing = self.population - len(kept) - len(fresh)
+        fresh += [self._sample(1.0, self.population + n) for n in range(missing)]
+        self.reused, self.kept = len(kept), order[kept].tolist()
+        self._given = dict(enumerate(fresh))
+        for index, place in enumerate(kept, len(fresh)):
+            self._given[index] = rows[place].astype(np.float32)
+            self._fitness[index], self._told[index] = fitness[place], True
+
+    def _log_ratio(self, x: Vector | NDArray[np.float32]) -> float:
+        """Of the new density to the old one."""
+        return float(log_density(np.asarray(x, np.float64), self.mean, self.variance) - log_density(np.asarray(x, np.float64), *self._old))

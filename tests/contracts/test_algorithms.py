@@ -27,7 +27,14 @@ from tests.toys.sphere import TARGET, SphereWorker
 
 ES = {"population": 32, "block": 8, "sigma": 0.1, "lr": 0.2, "weight_decay": 0.0}
 STEADY = {"variance": 0.05, "variance_floor": 1e-3, "block": 4}
-STEADY_STATE = ("acem", "one-plus-one", "aes", "acem-rl", "one-plus-one-rl", "aes-rl")  # what comes back first moves first: another order is another result
+STEADY_STATE = (
+    "acem",
+    "one-plus-one",
+    "aes",
+    "acem-rl",
+    "one-plus-one-rl",
+    "aes-rl",
+)  # what comes back first moves first: another order is another result
 HYBRIDS = ("cem-rl", "p-cem-rl", "acem-rl", "one-plus-one-rl", "aes-rl")
 LEARNERS = ("td3", "sac", *HYBRIDS)
 CHASE = EnvConfig(id="tests.toys.worlds:Chase", kwargs={"size": 1})
@@ -48,6 +55,8 @@ VARIANTS = [
     pytest.param("es", ES | {"step_cost": 0.1}, id="es-step-cost"),
     pytest.param("es", ES | {"cap": {"rule": "twice-mean"}}, id="es-cap"),
     pytest.param("cem", {"variance": 0.05, "extra_start": 0.05, "extra_end": 1e-4, "population": 20, "block": 4}, id="cem"),
+    pytest.param("cem", {"variance": 0.05, "extra_start": 0.02, "population": 20, "importance_mixing": True}, id="cem-mixing"),
+    pytest.param("sep-cma-es", {"population": 16, "block": 4, "sigma": 0.3}, id="sep-cma-es"),
     pytest.param("acem", STEADY | {"extra_start": 0.05, "extra_end": 1e-4}, id="acem"),
     pytest.param("one-plus-one", STEADY | {"factor": 0.8}, id="one-plus-one"),
     pytest.param("aes", STEADY | {"variance_rule": "fixed", "mean_trials": 2, "variance_floor": 0.02}, id="aes"),

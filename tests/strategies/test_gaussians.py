@@ -9,7 +9,7 @@ import pytest
 
 from baldwin.errors import EnvironmentFailure, TicketError
 from baldwin.ops.gaussians import decayed, elite_moments, pulled
-from baldwin.strategies import ACEM, AES, CEM, ACEMConfig, AESConfig, CEMConfig, OnePlusOne, OnePlusOneConfig, Steady
+from baldwin.strategies import ACEM, AES, CEM, ACEMConfig, AESConfig, CEMConfig, CEMRule, OnePlusOne, OnePlusOneConfig, Steady
 from baldwin.types import Outcome, Trial
 
 START = np.array([0.1, -0.2, 0.3], np.float32)
@@ -127,3 +127,50 @@ def test_blocks_may_fail_but_not_for_ever() -> None:
         told(strategy, strategy.ask(2), [1.0, 1.0, np.nan])
     with pytest.raises(TicketError):
         strategy.tell([Outcome(0, 1.0)])
+
+
+def mixing(population: int = 20, seed: int = 1) -> CEM:
+    return CEM(np.zeros(2, np.float32), CEMRule(population=population, variance=0.04, extra_start=0.02, importance_mixing=True), seed=seed)
+
+
+def test_those_who_are_kept_keep_their_own_fitness() -> None:
+    strategy, seen, kept = mixing(), {}, 0
+    for _ in range(10):
+        trials = strategy.ask(100)
+        assert len(trials) == strategy.population - strategy.reused
+        fitness = [-float(np.abs(np.asarray(t.params) - 0.3).sum()) for t in trials]
+        seen |= {np.asarray(t.params).tobytes(): f for t, f in zip(trials, fitness, strict=True)}
+        told(strategy, trials, fitness)
+        for index in range(strategy.population - strategy.reused, strategy.population):
+            assert strategy._fitness[index] == seen[strategy._individual(index).tobytes()]
+        kept += strategy.reused
+    assert kept > 10
+    assert np.abs(strategy.mean - 0.3).max() < 0.1
+
+
+def test_a_changed_individual_is_kept_as_it_came_back() -> None:
+    strategy = mixing(4)
+    trials = strategy.ask(4)
+    changed = {"params": np.full(2, 0.01, np.float32)}
+    strategy.tell([Outcome(t.id, 1.0, arrays=changed) for t in trials])
+    np.testing.assert_allclose(strategy.mean, 0.01, rtol=1e-6)
+    for index in range(4 - strategy.reused, 4):
+        np.testing.assert_array_equal(strategy._individual(index), changed["params"])
+
+
+def test_a_mixed_generation_has_the_new_distribution() -> None:
+    """Old ones that stay and new ones together: mean and variance of what the mixture is supposed to be, over many seeds."""
+    rows = []
+    for seed in range(400):
+        strategy = mixing(10, seed)
+        trials = strategy.ask(10)
+        strategy._learn = lambda rows, order, s=strategy: setattr(s, "_old", (s.mean, s.variance)) or _move(s)  # type: ignore[method-assign, misc]
+        told(strategy, trials, list(range(10)))
+        rows += [strategy._individual(index) for index in range(10)]
+    np.testing.assert_allclose(np.mean(rows, 0), 0.1, atol=0.02)
+    np.testing.assert_allclose(np.var(rows, 0), 0.03, rtol=0.1)
+
+
+def _move(strategy: CEM) -> dict[str, float]:
+    strategy.mean, strategy.variance = np.full(2, 0.1), np.full(2, 0.03)
+    return {}

@@ -1,0 +1,130 @@
+"""Who did what when: a run's jobs on its workers, from the journal."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from baldwin.errors import UserError
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.journal import read_journal
+from baldwin.runs.report import save_figure
+
+COLORS = {
+    "critic": "#c44e52",
+    "rl": "#dd8452",
+    "es": "#4c72b0",
+    "random": "#b0b0b0",
+    "mean": "#8172b3",
+    "train": "#4c72b0",
+    "collect": "#4c72b0",
+    "evaluate": "#55a868",
+}
+MEANING = {
+    "critic": "critic steps",
+    "rl": "individual: actor steps, then an episode",
+    "es": "individual: an episode",
+    "random": "random episode",
+    "mean": "the mean, to judge by",
+    "train": "episodes",
+    "collect": "episodes",
+    "evaluate": "evaluation",
+}
+
+
+class Span(NamedTuple):
+    """A job."""
+
+    kind: str
+    worker: int
+    started: float
+    finished: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The jobs of a run, or of a stretch of it."""
+
+    spans: list[Span]
+
+    @property
+    def seconds(self) -> float:
+        """From the first start to the last end."""
+        return max(s.finished for s in self.spans) - min(s.started for s in self.spans)
+
+    def busy(self) -> dict[int, dict[str, float]]:
+        """Worker -> kind -> seconds."""
+        found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for span in self.spans:
+            found[span.worker][span.kind] += span.finished - span.started
+        return {worker: dict(kinds) for worker, kinds in sorted(found.items())}
+
+    def idle(self) -> dict[int, float]:
+        """Worker -> the share of the time in which it had nothing to do."""
+        return {worker: max(0.0, 1 - sum(kinds.values()) / self.seconds) for worker, kinds in self.busy().items()}
+
+    def cut(self, start: float, seconds: float | None) -> Timeline:
+        """What falls into a stretch of time, cut at its ends."""
+        end = start + seconds if seconds is not None else float("inf")
+        inside = [
+            span._replace(started=max(span.started, start), finished=min(span.finished, end))
+            for span in self.spans
+            if span.finished > start and span.started < end
+        ]
+        if not inside:
+            raise UserError(f"no job between {start:g} and {end:g} s; the run's jobs took {self.seconds:.1f} s in all")
+        return Timeline(inside)
+
+    def row(self) -> dict[str, Any]:
+        """For a machine."""
+        idle = self.idle()
+        return {
+            "seconds": self.seconds,
+            "idle": sum(idle.values()) / len(idle),
+            "workers": {str(worker): {"idle": idle[worker], "busy": kinds} for worker, kinds in self.busy().items()},
+        }
+
+
+def read_timeline(path: Path) -> Timeline:
+    """All jobs of a run. Clocks begin anew with each process that worked on it: the next one follows where the last one ended.
+
+    Raises:
+        UserError: the journal does not say when jobs ran.
+    """
+    directory = RunDirectory.find(path)
+    spans: list[Span] = []
+    shift: float | None = None
+    for record in read_journal(directory.journal):
+        if record.meta["kind"] == "reissue":
+            shift = None
+        for kind, worker, started, finished in record.meta.get("spans", []):
+            if shift is None:
+                shift = max((s.finished for s in spans), default=0.0) - started
+            spans.append(Span(kind, worker, max(0.0, started + shift), finished + shift))
+    if not spans:
+        raise UserError(f"the journal of {path} does not say when jobs ran: no job came back yet, or an older version of baldwin made it")
+    return Timeline(spans)
+
+
+def plot_timeline(timeline: Timeline, out: Path, title: str) -> None:
+    """A row a worker, a bar a job: what is white was waiting."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    busy, idle = timeline.busy(), timeline.idle()
+    figure = Figure(figsize=(12, 1.8 + min(0.45 * len(busy), 12)), layout="constrained")
+    axes = figure.subplots()
+    for row, worker in enumerate(busy):
+        for kind in busy[worker]:
+            bars = [(s.started, s.finished - s.started) for s in timeline.spans if (s.worker, s.kind) == (worker, kind)]
+            axes.broken_barh(bars, (row - 0.4, 0.8), color=COLORS.get(kind, "#808080"), edgecolor="white", linewidth=0.3)
+    axes.set_yticks(range(len(busy)), [f"worker {worker}\n{idle[worker]:.0%} idle" for worker in busy], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds, by the executor's clock")
+    axes.set_title(title)
+    kinds = [kind for kind in COLORS if any(kind in own for own in busy.values())]
+    handles = [Patch(color=COLORS[kind], label=MEANING[kind]) for kind in kinds]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), fontsize=8)
+    save_figure(figure, out)
