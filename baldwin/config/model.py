@@ -106,9 +106,10 @@ class RunConfig(BaseModel):
         if not isinstance(self.algorithm, OffPolicyConfig | AsynchronousConfig):
             return self
         between = self.run.keep * self.run.checkpoint_every * self.algorithm.real_round
-        if between > self.algorithm.surplus:
+        if between > self.algorithm.for_checkpoints:
             raise ValueError(
                 f"run.keep x run.checkpoint_every x a round of {self.algorithm.real_round} steps is {between}, more than the "
-                f"algorithm.surplus={self.algorithm.surplus} that the replay keeps for going back to a checkpoint: lower run.checkpoint_every"
+                f"{self.algorithm.for_checkpoints} of algorithm.surplus={self.algorithm.surplus} that the replay keeps for going back to a "
+                f"checkpoint: lower run.checkpoint_every"
             )
         return self

@@ -32,7 +32,8 @@ class AsynchronousConfig(HybridConfig):
     window: PositiveInt = Field(10, description="Actor steps of an individual: the summed length of so many episodes before it")
     critic_chunk: PositiveInt = Field(1000, description="Critic steps of one job")
     critic_ratio: PositiveFloat = Field(1.0, description="Critic steps for each learning step, at most")
-    back_pressure: bool | None = Field(None, description="Individuals wait while the critic is behind. faithful: no; fixed: yes")
+    critic_lag: PositiveInt = Field(5, description="Chunks that the critic may be behind before it holds others up")
+    back_pressure: bool | None = Field(None, description="Individuals wait while the critic is that far behind. faithful: no; fixed: yes")
     count_evaluations: bool | None = Field(None, description="The mean's episodes count as environment steps. faithful: no; fixed: yes")
     round: PositiveInt = Field(1000, description="Learning steps between two lines of metrics: a generation of this algorithm")
 
@@ -40,6 +41,11 @@ class AsynchronousConfig(HybridConfig):
     def real_round(self) -> int:
         """As far as that can be known before episodes are played."""
         return self.round
+
+    @property
+    def for_checkpoints(self) -> int:
+        """How much of the surplus is for earlier checkpoints: the other half is for work that is under way."""
+        return self.surplus // 2
 
 
 class AESRLConfig(AsynchronousConfig):
@@ -111,7 +117,7 @@ class Asynchronous(Hybrid):
         if learns and behind > 0 and not any(t.kind == "critic" for t in working):
             return self._give("critic", -1, self._moves, self.center, self.config.critic_chunk)
         held = self.config.is_on(self.config.back_pressure, faithful=False)
-        if learns and held and behind > self.config.critic_chunk:
+        if learns and held and behind > self.config.critic_lag * self.config.critic_chunk:
             return None
         if working and self.replay.total - min(t.rows[1] for t in working) > self.config.surplus // 2:
             return None  # what they draw from would be overwritten

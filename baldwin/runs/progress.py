@@ -58,6 +58,7 @@ def share_done(config: RunConfig, line: Metrics) -> float:
     """How far the nearest budget is used up, in [0, 1]."""
     budgets = [
         (config.stop.env_steps, line.get("env_steps", 0)),
+        (config.stop.learning_steps, line.get("learning_steps", 0)),
         (config.stop.generations, line.get("generation", 0)),
         (config.stop.wall_seconds, line.get("wall_seconds", 0)),
     ]

@@ -13,7 +13,7 @@ def test_every_preset_is_valid_and_says_what_it_is(name: str) -> None:
     assert config.run.name == name
     assert len(list_presets()[name]) > 10
     stop = config.stop
-    assert any(v is not None for v in (stop.env_steps, stop.generations, stop.wall_seconds))
+    assert any(v is not None for v in (stop.env_steps, stop.learning_steps, stop.generations, stop.wall_seconds))
 
 
 def test_later_layers_win_and_lists_are_replaced(tmp_path: Path) -> None:

@@ -66,6 +66,19 @@ class BreaksLater(Chase):
         return super().step(action)
 
 
+class Uneven(Chase):
+    """Episodes of 3 to 30 steps, whoever plays them."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        seen = super().reset(seed=seed)
+        self._end = int(self.np_random.integers(3, 31))
+        return seen
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, self._steps >= self._end, False, info
+
+
 class Scribbler(Chase):
     """Writes into the action it is given."""
 

@@ -1,0 +1,168 @@
+"""Hybrids as runs: synchronous ones exact whatever happens, asynchronous ones exactly what their journal says."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from baldwin.config import RunConfig, load_config
+from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.history import rebuild
+from baldwin.runs.run import Run, drive, resume
+from baldwin.runs.timeline import read_timeline
+from tests.runs.test_exactness import lines
+from tests.runs.tools import assassin, baldwin, shown, train, train_and_kill_twice
+
+SMALL = [
+    "env.id=Hopper-v5",
+    "env.max_episode_steps=40",
+    "policy.hidden=[16,16]",
+    "policy.normalize_obs=true",
+    "algorithm.learner.critic.hidden=[16,16]",
+    "algorithm.learner.batch=32",
+    "algorithm.start_steps=150",
+    "algorithm.capacity=400",
+    "algorithm.surplus=1500",
+    "executor.name=inline",
+    "run.evaluate_every=2",
+    "run.episodes=3",
+    "run.checkpoint_every=1",
+    "run.keep=2",
+]
+KINDS = {
+    "cem-rl": ["algorithm.name=cem-rl", "stop.generations=5"],
+    "p-cem-rl": ["algorithm.name=p-cem-rl", "algorithm.critic=parallel", "algorithm.learner.name=sac", "stop.generations=5"],
+    "aes-rl": [
+        "algorithm.name=aes-rl",
+        "algorithm.critic_chunk=40",
+        "algorithm.round=80",
+        "algorithm.mean_episodes=2",
+        "stop.generations=8",
+    ],
+}
+SYNCHRONOUS = ("cem-rl", "p-cem-rl")
+
+
+def small(kind: str, *overrides: str) -> RunConfig:
+    return load_config(None, [], [*SMALL, *KINDS[kind], *overrides])
+
+
+def people(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (path / "individuals.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("quiet")
+    return {kind: train(small(kind), folder / kind) for kind in KINDS}
+
+
+@pytest.mark.parametrize(
+    ("kind", "executor", "workers"), [(kind, "process", n) for kind in SYNCHRONOUS for n in (1, 3)] + [("p-cem-rl", "ray", 2)]
+)
+def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, executor: str, workers: int, tmp_path: Path) -> None:
+    run = train(small(kind, f"executor.name={executor}", f"executor.workers={workers}"), tmp_path / "run")
+    assert run.params_sha256() == quiet[kind].params_sha256()
+    assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
+
+
+@pytest.mark.parametrize("kind", SYNCHRONOUS)
+def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
+    with assassin(3) as killed:
+        run = train(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
+    assert killed
+    assert run.params_sha256() == quiet[kind].params_sha256()
+
+
+@pytest.mark.parametrize(("kind", "delay"), [("cem-rl", 0.8), ("p-cem-rl", 1.5), ("aes-rl", 1.0)])
+def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: dict[str, Run], kind: str, delay: float, tmp_path: Path) -> None:
+    """One at a time an asynchronous run has no choice of order either: open work asked again makes it the same."""
+    out = tmp_path / "run"
+    train_and_kill_twice([*SMALL, *KINDS[kind]], out, delay)
+    assert shown(out)["params_sha256"] == quiet[kind].params_sha256()
+    assert lines(out) == lines(quiet[kind].directory.path)
+    assert people(out) == people(quiet[kind].directory.path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_journal_alone_rebuilds_every_checkpoint(quiet: dict[str, Run], kind: str) -> None:
+    directory = RunDirectory.find(quiet[kind].directory.path)
+    for path in list_checkpoints(directory.checkpoints):
+        checkpoint = read_checkpoint(path)
+        assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
+
+
+@pytest.mark.parametrize("executor", ["process", "ray"])
+def test_asynchronous_runs_go_on_with_open_work_and_replay_from_their_arrivals(executor: str, tmp_path: Path) -> None:
+    """Three workers, stopped with work under way; it is asked again under the same tickets, and the journal knows the rest."""
+    out = tmp_path / "run"
+    train(small("aes-rl", f"executor.name={executor}", "executor.workers=3", "stop.generations=5"), out)
+    newest = read_checkpoint(list_checkpoints(out / "checkpoints")[-1])
+    waiting = {int(t) for t in newest.state["open"]}
+    assert waiting
+    run, complaints = resume(out, ["stop.generations=9"])
+    assert complaints == []
+    assert {t for job in run.algorithm.ask(len(waiting)) for t in job.tickets} == waiting
+    run.close()
+    run, _ = resume(out, ["stop.generations=9"])
+    drive(run)
+    directory = RunDirectory.find(out)
+    for checkpoint in (read_checkpoint(p) for p in list_checkpoints(directory.checkpoints)):
+        assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
+    assert baldwin("replay", out, "--generation", 9).stdout.strip() == run.params_sha256()
+
+
+def test_asynchronous_runs_outlive_their_workers(tmp_path: Path) -> None:
+    options = ["executor.name=process", "executor.workers=3", "executor.retries=9"]
+    with assassin(3) as killed:
+        run = train(small("aes-rl", *options), tmp_path / "run")
+    assert killed
+    assert run.algorithm.version == 8
+    assert policy_hash(rebuild(RunDirectory.find(tmp_path / "run"), 8)) == run.params_sha256()
+
+
+def test_on_simulated_workers_asynchrony_is_deterministic(tmp_path: Path) -> None:
+    own = ["executor.name=virtual", "executor.workers=4"]
+    one, two = (train(small("aes-rl", *own), tmp_path / name) for name in ("one", "two"))
+    assert one.params_sha256() == two.params_sha256()
+    assert people(tmp_path / "one") == people(tmp_path / "two")
+    assert one.params_sha256() != train(small("aes-rl", "executor.name=virtual", "executor.workers=2"), tmp_path / "x").params_sha256()
+
+
+def test_metrics_say_what_a_hybrid_does(quiet: dict[str, Run]) -> None:
+    common = {"critic_loss", "actor_loss", "q_mean", "critic_steps_per_learning_step", "learning_steps", "simulator_steps", "rl_fraction"}
+    common |= {"critic_steps", "actor_steps", "buffer_fill", "staleness", "pull", "distance", "variance_floor_fraction", "episode_length"}
+    for run in quiet.values():
+        assert set(run.last) >= common
+    last = quiet["aes-rl"].last
+    assert last["env_steps"] == last["simulator_steps"] > last["learning_steps"]
+    assert set(last) >= {"baseline", "es_return", "rl_return", "variance_mean"}
+    assert quiet["cem-rl"].last["env_steps"] == quiet["cem-rl"].last["learning_steps"]
+
+
+def test_who_did_what_when_can_be_seen(quiet: dict[str, Run], tmp_path: Path) -> None:
+    train(small("aes-rl", "executor.name=virtual", "executor.workers=3"), tmp_path / "run")
+    found = read_timeline(tmp_path / "run")
+    assert {s.kind for s in found.spans} == {"random", "critic", "rl", "es", "mean", "evaluate"}
+    assert set(found.busy()) == {0, 1, 2}
+    assert all(0 <= idle < 1 for idle in found.idle().values())
+    for worker in (0, 1, 2):  # nobody does two things at once
+        own = sorted((s.started, s.finished) for s in found.spans if s.worker == worker)
+        assert all(b[0] >= a[1] - 1e-3 for a, b in pairwise(own))
+    said = baldwin("timeline", tmp_path / "run", "--seconds", 1, "--json")
+    assert json.loads(said.stdout)["seconds"] <= 1
+    assert (tmp_path / "run" / "timeline.png").stat().st_size > 5000
+    late = baldwin("timeline", quiet["cem-rl"].directory.path, "--start", 1e6)
+    assert late.returncode == 2
+    assert "no job between 1e+06" in late.stderr
+
+
+@pytest.mark.parametrize("preset", ["pendulum-cem-rl", "pendulum-p-cem-rl", "pendulum-acem-rl", "pendulum-opo", "pendulum-aes-rl"])
+def test_every_variant_learns_pendulum(preset: str, tmp_path: Path) -> None:
+    run = train(load_config(preset), tmp_path / "run")
+    assert run.score is not None
+    assert run.score > -200  # random actions give about -1200
