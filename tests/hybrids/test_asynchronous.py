@@ -94,9 +94,9 @@ def test_the_share_that_learns_is_held_though_learning_takes_longer() -> None:
 @pytest.mark.parametrize(("behaviour", "held"), [("fixed", True), ("faithful", False)])
 def test_a_slow_critic_holds_the_others_up_unless_it_is_the_seeds(behaviour: str, held: bool) -> None:
     algorithm, recipe = asynchronous(behaviour=behaviour, mean_episodes=1, window=1)
-    list(results(algorithm, recipe, 20, name="virtual", workers=5, critic_seconds=1.0, actor_seconds=1e-3))
+    list(results(algorithm, recipe, 30, name="virtual", workers=5, critic_seconds=1.0, actor_seconds=1e-3))
     behind = algorithm.learning_steps - algorithm.critic_steps
-    assert (behind <= 20 + 5 * 10) == held  # a chunk, and what was under way
+    assert (behind <= 5 * 20 + 5 * 10) == held  # five chunks, and what was under way
     assert algorithm.critic_steps <= algorithm.learning_steps + 20
 
 

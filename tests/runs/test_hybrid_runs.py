@@ -96,11 +96,10 @@ def test_the_journal_alone_rebuilds_every_checkpoint(quiet: dict[str, Run], kind
         assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
 
 
-@pytest.mark.parametrize("executor", ["process", "ray"])
-def test_asynchronous_runs_go_on_with_open_work_and_replay_from_their_arrivals(executor: str, tmp_path: Path) -> None:
+def test_asynchronous_runs_go_on_with_open_work_and_replay_from_their_arrivals(tmp_path: Path) -> None:
     """Three workers, stopped with work under way; it is asked again under the same tickets, and the journal knows the rest."""
     out = tmp_path / "run"
-    train(small("aes-rl", f"executor.name={executor}", "executor.workers=3", "stop.generations=5"), out)
+    train(small("aes-rl", "executor.name=process", "executor.workers=3", "stop.generations=5"), out)
     newest = read_checkpoint(list_checkpoints(out / "checkpoints")[-1])
     waiting = {int(t) for t in newest.state["open"]}
     assert waiting
@@ -114,6 +113,11 @@ def test_asynchronous_runs_go_on_with_open_work_and_replay_from_their_arrivals(e
     for checkpoint in (read_checkpoint(p) for p in list_checkpoints(directory.checkpoints)):
         assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
     assert baldwin("replay", out, "--generation", 9).stdout.strip() == run.params_sha256()
+
+
+def test_on_ray_they_replay_from_their_arrivals_too(tmp_path: Path) -> None:
+    run = train(small("aes-rl", "executor.name=ray", "executor.workers=2", "stop.generations=5"), tmp_path / "run")
+    assert policy_hash(rebuild(RunDirectory.find(tmp_path / "run"), 5)) == run.params_sha256()
 
 
 def test_asynchronous_runs_outlive_their_workers(tmp_path: Path) -> None:
