@@ -183,7 +183,7 @@ def compare(
     if as_json:
         print(json.dumps(rows))
         return
-    table = Table("run", "seeds", "IQM", "95 % CI", "median", "min", "max", "env steps", "seconds")
+    table = Table("run", "seeds", "IQM", "95 % CI", "median", "min", "max", "env steps", "learning steps", "seconds")
     for r in rows:
         numbers = (f"{r[k]:,.1f}" for k in ("median", "min", "max"))
         table.add_row(
@@ -193,6 +193,7 @@ def compare(
             f"[{r['ci'][0]:,.1f}, {r['ci'][1]:,.1f}]",
             *numbers,
             f"{r['env_steps']:,.0f}",
+            f"{r['learning_steps']:,.0f}",
             f"{r['wall_seconds']:,.1f}",
         )
     out.print(table, markup=False)

@@ -40,6 +40,8 @@ class Health:
         out = []
         if metrics.get("failed_pairs"):
             out.append(("failed", f"{metrics['failed_pairs']:.0f} pairs failed and were left out: see 'failures' in baldwin show"))
+        elif metrics.get("failed"):
+            out.append(("failed", f"{metrics['failed']:.0f} jobs failed and were left out: see 'failures' in baldwin show"))
         if len(self._history) == WINDOW:
             out += self._lasting()
         fresh = [(key, text) for key, text in out if generation - self._said.get(key, -SILENCE) >= SILENCE]

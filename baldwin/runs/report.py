@@ -20,7 +20,7 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.runs.record import read_metrics
 
 POINTS = 100
-AXES = {"env_steps": "environment steps", "wall_seconds": "wall-clock seconds"}
+AXES = {"env_steps": "environment steps", "learning_steps": "learning steps", "wall_seconds": "wall-clock seconds"}
 
 
 def describe_run(path: Path) -> dict[str, Any]:
@@ -45,6 +45,7 @@ def describe_run(path: Path) -> dict[str, Any]:
         "seed": config.run.seed,
         "generations": info.get("generation", 0),
         "env_steps": info.get("env_steps", 0),
+        "learning_steps": info.get("learning_steps", info.get("env_steps", 0)),
         "eval_env_steps": info.get("eval_env_steps", 0),
         "gradient_steps": info.get("gradient_steps", 0),
         "wall_seconds": info.get("wall_seconds", 0.0),
@@ -65,13 +66,17 @@ class Curve:
     name: str
     seed: int
     env_steps: Vector
+    learning_steps: Vector
     wall_seconds: Vector
     score: Vector
 
+    def x(self, axis: str) -> Vector:
+        """Where the scores stand on an axis."""
+        return {"env_steps": self.env_steps, "learning_steps": self.learning_steps, "wall_seconds": self.wall_seconds}[axis]
+
     def at(self, axis: str, grid: Vector) -> Vector:
         """The score that held at each point of the grid: the last one seen, never a later one."""
-        x = self.env_steps if axis == "env_steps" else self.wall_seconds
-        place = np.searchsorted(x, grid, side="right") - 1
+        place = np.searchsorted(self.x(axis), grid, side="right") - 1
         return self.score[np.maximum(place, 0)]
 
 
@@ -86,8 +91,9 @@ def read_curve(path: Path) -> Curve:
     lines = [line for line in read_metrics(directory.metrics) if line.get("score") is not None]
     if not lines:
         raise RunDirectoryError(f"{path} has no scores yet")
-    x, t, y = (np.array([line[k] for line in lines], np.float64) for k in ("env_steps", "wall_seconds", "score"))
-    return Curve(config.run.name or config.env.id, config.run.seed, x, t, y)
+    lines = [{"learning_steps": line["env_steps"], **line} for line in lines]
+    columns = (np.array([line[k] for line in lines], np.float64) for k in (*AXES, "score"))
+    return Curve(config.run.name or config.env.id, config.run.seed, *columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +120,13 @@ class Group:
             "min": float(final.min()),
             "max": float(final.max()),
             "env_steps": float(np.mean([c.env_steps[-1] for c in self.curves])),
+            "learning_steps": float(np.mean([c.learning_steps[-1] for c in self.curves])),
             "wall_seconds": float(np.mean([c.wall_seconds[-1] for c in self.curves])),
         }
 
     def band(self, axis: str) -> tuple[Vector, Vector, Vector, Vector]:
         """Grid, IQM, and its bootstrap interval, as far as every seed got."""
-        end = min((c.env_steps if axis == "env_steps" else c.wall_seconds)[-1] for c in self.curves)
+        end = min(c.x(axis)[-1] for c in self.curves)
         grid = np.linspace(0, end, POINTS)
         scores = np.stack([c.at(axis, grid) for c in self.curves])  # [seeds, points]
         intervals = np.array([bootstrap_interval(column, resamples=500) for column in scores.T])
@@ -141,11 +148,13 @@ def compare_runs(paths: Sequence[Path]) -> list[Group]:
 
 
 def plot_groups(groups: Sequence[Group], out: Path) -> None:
-    """Score against environment steps and against wall-clock, IQM with bootstrap intervals."""
+    """Score against environment steps, learning steps where they are others, and wall-clock; IQM with bootstrap intervals."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    for axes, axis in zip(figure.subplots(1, 2, sharey=True), AXES, strict=True):
+    apart = any(not np.array_equal(c.env_steps, c.learning_steps) for group in groups for c in group.curves)
+    shown = [axis for axis in AXES if apart or axis != "learning_steps"]
+    figure = Figure(figsize=(5.5 * len(shown), 4.2), layout="constrained")
+    for axes, axis in zip(figure.subplots(1, len(shown), sharey=True), shown, strict=True):
         for group in groups:
             grid, middle, low, high = group.band(axis)
             axes.plot(grid, middle, label=f"{group.name} ({len(group.curves)} seed{'s' * (len(group.curves) > 1)})")

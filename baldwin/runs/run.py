@@ -192,6 +192,7 @@ class Run:
             "metrics": self.metrics.offset,
             "individuals": self.individuals.offset,
             "env_steps": self.algorithm.env_steps,
+            "learning_steps": self.algorithm.learning_steps,
             "gradient_steps": self.algorithm.gradient_steps,
             "eval_env_steps": self._eval_steps,
             "wall_seconds": self.clock.wall,

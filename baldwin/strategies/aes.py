@@ -19,7 +19,7 @@ SMOOTH = 0.95  # of the running spread of gains
 
 
 class AESRule(GaussianRule):
-    """Asynchronous ES: each individual pulls the mean by its gain over it, and the variance with it."""
+    """Of the mean and of the variance."""
 
     mean_rule: Literal["fixed-linear", "fixed-sigmoid", "baseline-absolute", "baseline-relative"] = "baseline-relative"
     variance_rule: Literal["fixed", "adaptive"] = "adaptive"
@@ -40,7 +40,7 @@ class AESRule(GaussianRule):
 
 
 class AESConfig(SteadyConfig, AESRule):
-    """Asynchronous ES as a black box: vectors and returns."""
+    """Asynchronous ES: each individual pulls the mean by its gain over it, and the variance with it."""
 
     name: Literal["aes"] = "aes"
 
@@ -84,7 +84,7 @@ class AES(Gaussian):
 
 
 class OnePlusOneRule(GaussianRule):
-    """(1+1)-ES: an individual that beats the mean becomes the mean; the variance follows the share that does."""
+    """Of the mean and of the variance."""
 
     success: float = Field(0.2, gt=0, lt=1, description="Wanted share of individuals that beat the mean")
     factor: float = Field(0.99, gt=0, lt=1, description="The variance is divided by this above that share, multiplied with it below")
@@ -93,7 +93,7 @@ class OnePlusOneRule(GaussianRule):
 
 
 class OnePlusOneConfig(SteadyConfig, OnePlusOneRule):
-    """(1+1)-ES as a black box: vectors and returns."""
+    """(1+1)-ES: an individual that beats the mean becomes the mean; the variance follows the share that does."""
 
     name: Literal["one-plus-one"] = "one-plus-one"
 
@@ -130,7 +130,7 @@ class OnePlusOne(Gaussian):
 
 
 class ACEMRule(GaussianRule):
-    """Asynchronous CEM: the cross-entropy step on a sliding window of the last results, at every one of them."""
+    """Of the window and of the extra variance."""
 
     window: int = Field(10, ge=4, description="Results that are ranked; the better half are the parents")
     extra_start: float = Field(1e-3, ge=0, description="Variance added, at first")
@@ -140,7 +140,7 @@ class ACEMRule(GaussianRule):
 
 
 class ACEMConfig(SteadyConfig, ACEMRule):
-    """Asynchronous CEM as a black box: vectors and returns."""
+    """Asynchronous CEM: the cross-entropy step on a sliding window of the last results, at every one of them."""
 
     name: Literal["acem"] = "acem"
 

@@ -17,7 +17,7 @@ from baldwin.types import Metrics, State
 
 
 class CEMRule(BaseModel):
-    """Cross-entropy method: the mean and diagonal variance of the better half, with an extra variance that decays."""
+    """Of the elite and of the extra variance."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,7 +35,7 @@ class CEMRule(BaseModel):
 
 
 class CEMConfig(SearchConfig, CEMRule):
-    """The cross-entropy method as a black box: vectors and returns."""
+    """Cross-entropy method: the mean and diagonal variance of the better half, with an extra variance that decays."""
 
     name: Literal["cem"] = "cem"
     block: int = Field(10, ge=2, multiple_of=2, description="Individuals of one job. Part of the run's identity: bits may change with it")
