@@ -1,14 +1,16 @@
 """Evolution and gradient together: what individuals learn steers what the population evolves."""
 
 from baldwin.hybrids.asynchronous import ACEMRLConfig, AESRLConfig, Asynchronous, AsynchronousConfig, OnePlusOneRLConfig
+from baldwin.hybrids.config import HybridConfig, SACHalf, TD3Half
 from baldwin.hybrids.generations import CEMRLConfig, Generations, GenerationsConfig, PCEMRLConfig
-from baldwin.hybrids.hybrid import Hybrid, HybridConfig, SACHalf, TD3Half
+from baldwin.hybrids.hybrid import Body, Hybrid
 
 __all__ = [
     "ACEMRLConfig",
     "AESRLConfig",
     "Asynchronous",
     "AsynchronousConfig",
+    "Body",
     "CEMRLConfig",
     "Generations",
     "GenerationsConfig",

@@ -8,17 +8,16 @@ critic studies beside all this, a chunk at a time, with the mean as its target p
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from baldwin.hybrids.hybrid import Hybrid, HybridConfig, Task
-from baldwin.learners import Recipe
+from baldwin.hybrids.config import HybridConfig
+from baldwin.hybrids.hybrid import Body, Hybrid, Task
 from baldwin.ops import seeds
 from baldwin.ops.controllers import rl_chance
-from baldwin.replay import Replay
 from baldwin.strategies import ACEMRule, AESRule, Gaussian, OnePlusOneRule
 from baldwin.types import Individual, Metrics, Outcome, State
 
@@ -78,18 +77,8 @@ class OnePlusOneRLConfig(AsynchronousConfig):
 class Asynchronous(Hybrid):
     """The distribution moves with every individual."""
 
-    def __init__(
-        self,
-        gaussian: Gaussian,
-        config: AsynchronousConfig,
-        recipe: Recipe,
-        replay: Replay,
-        *,
-        max_episode_steps: int | None,
-        normalize: bool,
-        no_action: NDArray[Any],
-    ) -> None:
-        super().__init__(config, recipe, replay, max_episode_steps=max_episode_steps, normalize=normalize, no_action=no_action)
+    def __init__(self, gaussian: Gaussian, config: AsynchronousConfig, body: Body) -> None:
+        super().__init__(config, body)
         self.gaussian, self.config, self._mean_episodes = gaussian, config, config.mean_episodes
         self._lengths: deque[int] = deque(maxlen=config.window)
         self._dispatched = [1, 1]  # individuals that learn, and that do not

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
 from baldwin.errors import EnvironmentFailure
-from baldwin.hybrids.hybrid import Hybrid, HybridConfig, Task, read_task, write_task
-from baldwin.learners import Recipe
-from baldwin.replay import Replay
+from baldwin.hybrids.config import HybridConfig
+from baldwin.hybrids.hybrid import Body, Hybrid, Task, read_task, write_task
 from baldwin.strategies import CEM, CEMRule
 from baldwin.types import Individual, Metrics, Outcome, State, Trial, outcome_state
 
@@ -62,18 +61,8 @@ class Generations(Hybrid):
 
     config: CEMRLConfig | PCEMRLConfig
 
-    def __init__(
-        self,
-        strategy: CEM,
-        config: CEMRLConfig | PCEMRLConfig,
-        recipe: Recipe,
-        replay: Replay,
-        *,
-        max_episode_steps: int | None,
-        normalize: bool,
-        no_action: NDArray[Any],
-    ) -> None:
-        super().__init__(config, recipe, replay, max_episode_steps=max_episode_steps, normalize=normalize, no_action=no_action)
+    def __init__(self, strategy: CEM, config: CEMRLConfig | PCEMRLConfig, body: Body) -> None:
+        super().__init__(config, body)
         self.strategy, self.config = strategy, config
         self._rl = 0 if config.inheritance == "darwinian" else config.rl_individuals
         self._beside = isinstance(config, PCEMRLConfig) and config.critic == "parallel"

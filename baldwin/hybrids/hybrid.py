@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
 from baldwin.errors import EnvironmentFailure, TicketError
+from baldwin.hybrids.config import HybridConfig
 from baldwin.hybrids.jobs import METRIC, Grow, Study, flat
-from baldwin.learners import Recipe, SACRule, TD3Rule
-from baldwin.learners.learner import CriticConfig
+from baldwin.learners import Recipe
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.replay import Replay
@@ -22,78 +21,6 @@ from baldwin.rollout import Collect, Evaluate, Plan, Where, transitions
 from baldwin.types import CENTER, Arrays, Individual, Job, Metrics, Outcome, State, Trial
 
 PATIENCE = 10  # jobs that may fail one after the other
-
-
-class HybridCriticConfig(CriticConfig):
-    """The networks that judge, as in AES-RL's configuration files."""
-
-    hidden: list[PositiveInt] = Field([400, 300], description="Units of each hidden layer")
-    activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "leaky-relu"
-
-
-class TD3Half(TD3Rule):
-    """TD3 as the gradient half. Defaults as in AES-RL's configuration files."""
-
-    name: Literal["td3"] = "td3"
-    critic: HybridCriticConfig = HybridCriticConfig()
-    actor_lr: float = Field(1e-3, gt=0)
-    critic_lr: float = Field(1e-3, gt=0)
-    threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
-
-
-class SACHalf(SACRule):
-    """SAC as the gradient half; its temperature follows the entropy of the critics' target policy."""
-
-    name: Literal["sac"] = "sac"
-    critic: HybridCriticConfig = HybridCriticConfig()
-    threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
-
-
-class HybridConfig(BaseModel):
-    """Evolution and gradient together."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [400, 300], "activation": "tanh", "init": "torch", "normalize_obs": False}
-
-    name: str
-    behaviour: Literal["fixed", "faithful"] = Field(
-        "fixed", description="What the switches below mean that are not set: see docs/algorithms.md"
-    )
-    learner: Annotated[TD3Half | SACHalf, Field(discriminator="name")] = TD3Half()
-    inheritance: Literal["lamarckian", "baldwinian", "darwinian"] = Field(
-        "lamarckian",
-        description="What evolution gets of an individual that learned: what it became; what it was born as, with the fitness of what it became; "
-        "or nobody learns",
-    )
-    start_steps: int = Field(10_000, ge=0, description="Learning steps of random actions before anything else")
-    capacity: PositiveInt = Field(200_000, description="Transitions that are remembered")
-    surplus: PositiveInt = Field(
-        200_000, description="Transitions kept beyond those, for work that is under way and for earlier checkpoints"
-    )
-    warmup_moves: bool | None = Field(None, description="Random episodes move the distribution. faithful: yes; fixed: no")
-    scaled_noise: bool | None = Field(None, description="Target noise is in units of the action range. faithful: no; fixed: yes")
-
-    @field_validator("learner", mode="before")
-    @classmethod
-    def _by_name(cls, value: Any) -> Any:
-        value = {"name": value} if isinstance(value, str) else value
-        return {"name": "td3", **value} if isinstance(value, Mapping) else value
-
-    @classmethod
-    def policy_for(cls, section: Mapping[str, Any]) -> dict[str, Any]:
-        """What the policy is, unless said otherwise, for an algorithm section as it was written."""
-        chosen = section.get("learner", "td3")
-        name = chosen.get("name", "td3") if isinstance(chosen, Mapping) else chosen
-        return cls.policy_defaults | ({"head": "gaussian"} if name == "sac" else {})
-
-    def settled(self) -> Self:
-        """With nothing left to the machine."""
-        return self.model_copy(update={"learner": self.learner.settled()})
-
-    def is_on(self, switch: bool | None, faithful: bool) -> bool:
-        """A switch, or what `behaviour` makes of it."""
-        return switch if switch is not None else faithful == (self.behaviour == "faithful")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +42,25 @@ class Task:
         return self.rows[1] > 0
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a hybrid is made of besides its strategy."""
+
+    recipe: Recipe  # of its learner
+    replay: Replay
+    max_episode_steps: int | None
+    normalize: bool
+    no_action: NDArray[Any]  # [0, ...]: the actions of an episode that has not begun
+
+
 class Hybrid(ABC):
     """An algorithm for the loop, made of a strategy, a learner and a replay."""
 
-    def __init__(
-        self,
-        config: HybridConfig,
-        recipe: Recipe,
-        replay: Replay,
-        *,
-        max_episode_steps: int | None,
-        normalize: bool,
-        no_action: NDArray[Any],
-    ) -> None:
-        self._settings, self._recipe, self.replay, self._seed = config, recipe, replay, recipe.seed
-        self._limit, self._normalize, self._no_action = max_episode_steps, normalize, no_action
-        self.critic: Arrays = flat(recipe.learner().critic_state())
-        self.moments = Moments.empty(recipe.obs_size)
+    def __init__(self, config: HybridConfig, body: Body) -> None:
+        self._settings, self._recipe, self.replay, self._seed = config, body.recipe, body.replay, body.recipe.seed
+        self._limit, self._normalize, self._no_action = body.max_episode_steps, body.normalize, body.no_action
+        self.critic: Arrays = flat(body.recipe.learner().critic_state())
+        self.moments = Moments.empty(body.recipe.obs_size)
         self.version = 0
         self.learning_steps = self.judged_steps = self.critic_steps = self.actor_steps = 0
         self._tickets = 0

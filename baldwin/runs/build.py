@@ -19,6 +19,7 @@ from baldwin.hybrids import (
     ACEMRLConfig,
     AESRLConfig,
     Asynchronous,
+    Body,
     CEMRLConfig,
     Generations,
     Hybrid,
@@ -155,21 +156,16 @@ def _hybrid(config: RunConfig, chosen: HybridConfig, world: World, actions: Acti
         unit = float(np.max(getattr(world.action_space, "high", 1.0)))
         rule = rule.model_copy(update={"target_noise": rule.target_noise / unit, "target_noise_clip": rule.target_noise_clip / unit})
     center = make_policy(config.policy, world.obs_size, actions.outputs).init(seed)
-    rest: dict[str, Any] = {
-        "recipe": _recipe(config, rule, world, actions),
-        "replay": _replay(config, chosen, world, actions, folder),
-        "max_episode_steps": world.max_episode_steps,
-        "normalize": config.policy.normalize_obs,
-        "no_action": _no_action(actions),
-    }
+    recipe, replay = _recipe(config, rule, world, actions), _replay(config, chosen, world, actions, folder)
+    body = Body(recipe, replay, world.max_episode_steps, config.policy.normalize_obs, _no_action(actions))
     if isinstance(chosen, CEMRLConfig | PCEMRLConfig):
-        return Generations(CEM(center, chosen.strategy, seed=seed), chosen, **rest)
+        return Generations(CEM(center, chosen.strategy, seed=seed), chosen, body)
     if isinstance(chosen, AESRLConfig):
-        return Asynchronous(AES(center, chosen.strategy, seed=seed), chosen, **rest)
+        return Asynchronous(AES(center, chosen.strategy, seed=seed), chosen, body)
     if isinstance(chosen, ACEMRLConfig):
-        return Asynchronous(ACEM(center, chosen.strategy, seed=seed), chosen, **rest)
+        return Asynchronous(ACEM(center, chosen.strategy, seed=seed), chosen, body)
     assert isinstance(chosen, OnePlusOneRLConfig)
-    return Asynchronous(OnePlusOne(center, chosen.real_strategy, seed=seed), chosen, **rest)
+    return Asynchronous(OnePlusOne(center, chosen.real_strategy, seed=seed), chosen, body)
 
 
 def _must_be_smooth(name: str, learner: str, world: World, actions: ActionMap) -> None:

@@ -31,7 +31,6 @@ SIGNALS = {
     "variance_mean": "variance, mean",
     "rl_fraction": "individuals that learn",
     "critic_steps_per_learning_step": "critic steps a learning step",
-    "learning_steps": "learning steps",
     "q_mean": "Q, mean",
     "q_bias": "Q less realised return",
     "critic_loss": "critic loss",
