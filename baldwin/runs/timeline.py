@@ -119,7 +119,9 @@ def plot_timeline(timeline: Timeline, out: Path, title: str) -> None:
     for row, worker in enumerate(busy):
         for kind in busy[worker]:
             bars = [(s.started, s.finished - s.started) for s in timeline.spans if (s.worker, s.kind) == (worker, kind)]
-            axes.broken_barh(bars, (row - 0.4, 0.8), color=COLORS.get(kind, "#808080"), edgecolor="white", linewidth=0.3)
+            color = COLORS.get(kind, "#808080")
+            edges = ["white" if width > timeline.seconds / 200 else color for _, width in bars]  # a narrow one would be all edge
+            axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=color, edgecolor=edges, linewidth=0.4)
     axes.set_yticks(range(len(busy)), [f"worker {worker}\n{idle[worker]:.0%} idle" for worker in busy], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("seconds, by the executor's clock")
