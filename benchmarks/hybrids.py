@@ -68,7 +68,11 @@ def measured(config: RunConfig) -> tuple[float, float, float]:
         drive(run)
         whole, algorithm = read_timeline(Path(folder) / "run"), run.algorithm
         assert isinstance(algorithm, Hybrid)
-        learning = whole.cut(min(s.started for s in whole.spans if s.kind == "critic"), None)
+        begun, over = (
+            min(s.started for s in whole.spans if s.kind == "critic"),
+            max(s.finished for s in whole.spans if s.kind != "evaluate"),
+        )
+        learning = whole.cut(begun, over - begun)
         steps = algorithm.learning_steps - config.algorithm.start_steps  # type: ignore[union-attr]
         return steps / learning.seconds, learning.row()["idle"], algorithm.critic_steps / algorithm.learning_steps
 
@@ -116,7 +120,11 @@ def executors(steps: int, episode: int, repeats: int) -> None:
 
 
 def simulated(name: str, actors: int, varies: bool, cost: dict[str, float], steps: int, length: int = 50) -> tuple[float, float, float]:
-    """Learning steps per simulated second, idle share, critic steps a learning step; tiny networks stand in for the large ones."""
+    """Learning steps per simulated second and idle share in the second half, critic steps a learning step.
+
+    Tiny networks stand in for the large ones; many workers need more steps until they are in step.
+    """
+    budget = 10 * length + (steps if actors <= 20 else 4 * steps)
     own = ["env.id=benchmarks.worlds:Clockwork", f"env.kwargs.length={length}", f"env.kwargs.varies={str(varies).lower()}"]
     own += ["policy.hidden=[2]", "algorithm.learner.critic.hidden=[2]", "algorithm.learner.batch=2", f"algorithm.start_steps={10 * length}"]
     own += VARIANTS[name] + ([f"algorithm.critic_chunk={length}", f"algorithm.round={length}"] if "AES" in name else CEM)
@@ -127,13 +135,13 @@ def simulated(name: str, actors: int, varies: bool, cost: dict[str, float], step
     begun: tuple[float, int] | None = None
     busy = 0.0
     for event in loop(algorithm, executor):
-        if begun is None and algorithm.critic_steps:
+        if begun is None and algorithm.learning_steps >= budget / 2:
             begun = (executor.now, algorithm.learning_steps)
-        if begun and isinstance(event, Told):
-            busy += event.result.finished - event.result.started
-        if algorithm.learning_steps >= 10 * length + steps:
+        if begun is not None and isinstance(event, Told):
+            busy += event.result.finished - max(event.result.started, begun[0])
+        if algorithm.learning_steps >= budget:
             break
-    assert begun
+    assert begun is not None
     seconds = executor.now - begun[0]
     idle = max(0.0, 1 - busy / (seconds * workers))
     return (algorithm.learning_steps - begun[1]) / seconds, idle, algorithm.critic_steps / algorithm.learning_steps

@@ -206,7 +206,7 @@ def timeline(
     directory: RunDir,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the picture goes; default: timeline.png in the run.")] = None,
     start: Annotated[float, typer.Option(metavar="SECONDS", help="Show what happened from then on.", min=0)] = 0.0,
-    seconds: Annotated[float | None, typer.Option(metavar="SECONDS", help="For so long.", min=0)] = None,
+    seconds: Annotated[float | None, typer.Option(metavar="SECONDS", help="For so long.", min=0.001)] = None,
     as_json: Json = False,
 ) -> None:
     """Who did what when: a picture of the jobs on every worker, and how long each was idle."""

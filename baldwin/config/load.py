@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from baldwin.config.model import ALGORITHM_CONFIGS, RunConfig
 from baldwin.errors import ConfigError, nearest, pick
-from baldwin.hybrids import HybridConfig
+from baldwin.hybrids import HALVES, HybridConfig
 
 Tree = dict[str, Any]
 
@@ -159,11 +159,14 @@ def _explain(error: ErrorDetails) -> str:
     """One line: where, expected, got, do."""
     path = [str(p) for p in error["loc"] if not str(p).startswith(("function-", "constrained-", "literal["))]
     model: type[BaseModel] = RunConfig
+    depth = 0  # of the model in the path
     if len(path) > 1 and path[0] == "algorithm" and path[1] in ALGORITHM_CONFIGS:
-        model = ALGORITHM_CONFIGS[path.pop(1)]  # pydantic names the branch of the union; a person did not write it
+        model, depth = ALGORITHM_CONFIGS[path.pop(1)], 1  # pydantic names the branch of the union; a person did not write it
+    if len(path) > 2 and path[1] == "learner" and path[2] in HALVES:
+        model, depth = HALVES[path.pop(2)], 2
     where = ".".join(path) or "config"
     if error["type"] == "extra_forbidden":
-        names = _fields_at(model, path[:-1] if model is RunConfig else path[1:-1])
+        names = _fields_at(model, path[depth:-1])
         return f"unknown key {where!r}.{nearest(path[-1], names)} Valid here: {', '.join(names)}."
     if error["type"] == "missing":
         return f"{where!r} is required: {'-m env.id=CartPole-v1, or a preset' if where == 'env' else 'set it'}"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from baldwin.envs import EnvConfig
 from baldwin.executors import ExecutorConfig
-from baldwin.hybrids import ACEMRLConfig, AESRLConfig, AsynchronousConfig, CEMRLConfig, HybridConfig, OnePlusOneRLConfig, PCEMRLConfig
+from baldwin.hybrids import ACEMRLConfig, AESRLConfig, CEMRLConfig, HybridConfig, OnePlusOneRLConfig, PCEMRLConfig
 from baldwin.learners import OffPolicyConfig, SACConfig, TD3Config
 from baldwin.policies import PolicyConfig
 from baldwin.strategies import ACEMConfig, AESConfig, CEMConfig, ESConfig, OnePlusOneConfig, SepCMAConfig
@@ -103,13 +103,12 @@ class RunConfig(BaseModel):
                 f"algorithm.name={self.algorithm.name} needs policy.squash=tanh and policy.head={head}; "
                 f"got {self.policy.squash} and {self.policy.head}. Leave both out"
             )
-        if not isinstance(self.algorithm, OffPolicyConfig | AsynchronousConfig):
+        if not isinstance(self.algorithm, OffPolicyConfig):
             return self
         between = self.run.keep * self.run.checkpoint_every * self.algorithm.real_round
-        if between > self.algorithm.for_checkpoints:
+        if between > self.algorithm.surplus:
             raise ValueError(
                 f"run.keep x run.checkpoint_every x a round of {self.algorithm.real_round} steps is {between}, more than the "
-                f"{self.algorithm.for_checkpoints} of algorithm.surplus={self.algorithm.surplus} that the replay keeps for going back to a "
-                f"checkpoint: lower run.checkpoint_every"
+                f"algorithm.surplus={self.algorithm.surplus} that the replay keeps for going back to a checkpoint: lower run.checkpoint_every"
             )
         return self

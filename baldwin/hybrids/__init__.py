@@ -1,11 +1,12 @@
 """Evolution and gradient together: what individuals learn steers what the population evolves."""
 
 from baldwin.hybrids.asynchronous import ACEMRLConfig, AESRLConfig, Asynchronous, AsynchronousConfig, OnePlusOneRLConfig
-from baldwin.hybrids.config import HybridConfig, SACHalf, TD3Half
+from baldwin.hybrids.config import HALVES, HybridConfig, SACHalf, TD3Half
 from baldwin.hybrids.generations import CEMRLConfig, Generations, GenerationsConfig, PCEMRLConfig
 from baldwin.hybrids.hybrid import Body, Hybrid
 
 __all__ = [
+    "HALVES",
     "ACEMRLConfig",
     "AESRLConfig",
     "Asynchronous",

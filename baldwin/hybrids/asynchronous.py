@@ -36,15 +36,15 @@ class AsynchronousConfig(HybridConfig):
     count_evaluations: bool | None = Field(None, description="The mean's episodes count as environment steps. faithful: no; fixed: yes")
     round: PositiveInt = Field(1000, description="Learning steps between two lines of metrics: a generation of this algorithm")
 
-    @property
-    def real_round(self) -> int:
-        """As far as that can be known before episodes are played."""
-        return self.round
+    def steps_between_versions(self, episode: int) -> int:
+        """A round, which ends with an episode."""
+        return self.round + episode
 
-    @property
-    def for_checkpoints(self) -> int:
-        """How much of the surplus is for earlier checkpoints: the other half is for work that is under way."""
-        return self.surplus // 2
+
+class HybridACEMRule(ACEMRule):
+    """As in AES-RL's code."""
+
+    divide: bool = Field(True, description="Divide the elite's variance by their number once more, as AES-RL's code does")
 
 
 class AESRLConfig(AsynchronousConfig):
@@ -58,7 +58,7 @@ class ACEMRLConfig(AsynchronousConfig):
     """ACEM-RL: the cross-entropy method on a sliding window, and a gradient learner."""
 
     name: Literal["acem-rl"] = "acem-rl"
-    strategy: ACEMRule = ACEMRule()
+    strategy: HybridACEMRule = HybridACEMRule()
 
 
 class OnePlusOneRLConfig(AsynchronousConfig):
@@ -79,7 +79,8 @@ class Asynchronous(Hybrid):
 
     def __init__(self, gaussian: Gaussian, config: AsynchronousConfig, body: Body) -> None:
         super().__init__(config, body)
-        self.gaussian, self.config, self._mean_episodes = gaussian, config, config.mean_episodes
+        self.gaussian, self.config = gaussian, config
+        self._policy = self._now()
         self._lengths: deque[int] = deque(maxlen=config.window)
         self._dispatched = [1, 1]  # individuals that learn, and that do not
         self._moves = self._round_steps = 0
@@ -99,18 +100,22 @@ class Asynchronous(Hybrid):
 
     def _next(self) -> int | None:
         if self._to_judge:
-            return self._give("mean", self._to_judge.pop(0), self._moves, self.center)
+            return self._give("mean", self._to_judge.pop(0), self._moves, self.center, episodes=self.config.mean_episodes)
         behind = self.config.critic_ratio * self.learning_steps - self.critic_steps
         learns = not self.warming_up and self.config.inheritance != "darwinian"
-        working = [t for t in self._open.values() if t.draws]
-        if learns and behind > 0 and not any(t.kind == "critic" for t in working):
+        if learns and behind > 0 and not any(t.kind == "critic" for t in self._open.values()):
             return self._give("critic", -1, self._moves, self.center, self.config.critic_chunk)
         held = self.config.is_on(self.config.back_pressure, faithful=False)
         if learns and held and behind > self.config.critic_lag * self.config.critic_chunk:
             return None
-        if working and self.replay.total - min(t.rows[1] for t in working) > self.config.surplus // 2:
-            return None  # what they draw from would be overwritten
-        return self._individual()
+        return None if self._would_overwrite() else self._individual()
+
+    def _would_overwrite(self) -> bool:
+        """Whether what is being drawn from might be, if one more episode were on its way."""
+        needed = [t.rows[0] for t in self._open.values() if t.draws]
+        coming = 1 + sum(t.kind in ("es", "rl", "random") for t in self._open.values())
+        longest = self._limit or max(self._lengths, default=1)
+        return bool(needed) and self.replay.total + coming * longest - self.replay.length > min(needed)
 
     def _individual(self) -> int:
         place, x = self._tickets, self.gaussian.draw(self._tickets)
@@ -122,13 +127,16 @@ class Asynchronous(Hybrid):
         return self._give("rl" if learns else "es", place, self._moves, x, max(1, sum(self._lengths)) if learns else 0)
 
     def _take(self, task: Task, outcome: Outcome) -> Metrics | None:
+        self._bear(task, outcome)
         if task.kind == "critic":
-            self.critic = outcome.derived if not outcome.failed else self.critic
+            self.critic = outcome.derived or self.critic
             return None
         if task.kind == "mean":
             self.judged_steps += outcome.env_steps
-            grown = self._grown.pop(task.place)
-            return None if outcome.failed else self._judge(*grown, outcome.fitness)
+            if outcome.failed:
+                self._to_judge.append(task.place)  # the mean is played again, on other seeds
+                return None
+            return self._judge(*self._grown.pop(task.place), outcome.fitness)
         if outcome.failed:
             return None
         self._remember(outcome)

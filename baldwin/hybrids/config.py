@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
 from baldwin.learners import SACRule, TD3Rule
 from baldwin.learners.learner import CriticConfig
@@ -18,10 +18,19 @@ class HybridCriticConfig(CriticConfig):
     activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "leaky-relu"
 
 
+def no_delay(value: int) -> int:
+    """Critics and actors learn apart here."""
+    raise ValueError("hybrids never update critics and actor together, so that there is nothing to delay: leave policy_delay out")
+
+
+NoDelay = Annotated[int, AfterValidator(no_delay)]
+
+
 class TD3Half(TD3Rule):
     """TD3 as the gradient half. Defaults as in AES-RL's configuration files."""
 
     name: Literal["td3"] = "td3"
+    policy_delay: NoDelay = Field(1, exclude=True)
     critic: HybridCriticConfig = HybridCriticConfig()
     actor_lr: float = Field(1e-3, gt=0)
     critic_lr: float = Field(1e-3, gt=0)
@@ -32,8 +41,12 @@ class SACHalf(SACRule):
     """SAC as the gradient half; its temperature follows the entropy of the critics' target policy."""
 
     name: Literal["sac"] = "sac"
+    policy_delay: NoDelay = Field(1, exclude=True)
     critic: HybridCriticConfig = HybridCriticConfig()
     threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
+
+
+HALVES: dict[str, type[BaseModel]] = {"td3": TD3Half, "sac": SACHalf}
 
 
 class HybridConfig(BaseModel):
@@ -73,6 +86,15 @@ class HybridConfig(BaseModel):
         chosen = section.get("learner", "td3")
         name = chosen.get("name", "td3") if isinstance(chosen, Mapping) else chosen
         return cls.policy_defaults | ({"head": "gaussian"} if name == "sac" else {})
+
+    @property
+    def for_checkpoints(self) -> int:
+        """How much of the surplus is for earlier checkpoints: the other half is for work that is under way."""
+        return self.surplus // 2
+
+    def steps_between_versions(self, episode: int) -> int:
+        """Learning steps that a version may take with episodes of so many."""
+        raise NotImplementedError
 
     def settled(self) -> Self:
         """With nothing left to the machine."""

@@ -23,12 +23,26 @@ from baldwin.types import Individual, Metrics, Outcome, State, Trial, outcome_st
 Step = tuple[str, int]  # (critic, n) or (life, place)
 
 
+class HybridCEMRule(CEMRule):
+    """As in AES-RL's code."""
+
+    extra_tau: float = Field(0.9, ge=0, lt=1, description="How slowly it goes from one to the other; CEM-RL has 0.95")
+    divide: bool = Field(True, description="Divide the elite's variance by their number once more, as CEM-RL's code and AES-RL's do")
+
+
 class GenerationsConfig(HybridConfig):
     """What both have besides."""
 
-    strategy: CEMRule = CEMRule(divide=True)
+    strategy: HybridCEMRule = HybridCEMRule()
     rl_individuals: int = Field(5, ge=0, description="Individuals that learn: the first ones, whose mirror images do not")
     capacity: PositiveInt = Field(1_000_000, description="Transitions that are remembered")
+    surplus: PositiveInt = Field(
+        500_000, description="Transitions kept beyond those, for work that is under way and for earlier checkpoints"
+    )
+
+    def steps_between_versions(self, episode: int) -> int:
+        """A generation's."""
+        return self.strategy.population * episode
 
     @model_validator(mode="after")
     def _within_the_population(self) -> Any:
@@ -64,10 +78,12 @@ class Generations(Hybrid):
     def __init__(self, strategy: CEM, config: CEMRLConfig | PCEMRLConfig, body: Body) -> None:
         super().__init__(config, body)
         self.strategy, self.config = strategy, config
+        self._policy = self._now()
         self._rl = 0 if config.inheritance == "darwinian" else config.rl_individuals
         self._beside = isinstance(config, PCEMRLConfig) and config.critic == "parallel"
         self._restless = self._beside and not config.is_on(getattr(config, "back_pressure", None), faithful=False)
         self._last_steps = 0  # learning steps of the last generation
+        self._studied_last = False  # restless: what was given last was a study
         self._trials: list[Trial] = []
         self._rows: list[tuple[int, int]] = []  # where the replay has those who were played
         self._kept_rows: list[tuple[int, int]] = []  # and those who were kept
@@ -90,8 +106,9 @@ class Generations(Hybrid):
 
     def _keep(self, first: int, total: int) -> None:
         """Who stays without being played is remembered once more, and counts for how long others learn."""
-        last = self.replay.add(self.replay.read(first, total)) if total > first else self.replay.total - 1
-        self._kept_rows.append((last + 1 - (total - first), last + 1))
+        there = total > first >= self.replay.total - self.replay.length
+        last = self.replay.add(self.replay.read(first, total)) + 1 if there else 0
+        self._kept_rows.append((last - (total - first), last) if there else (0, 0))
         self._steps += total - first
 
     def _stages(self) -> list[list[Step]]:
@@ -105,13 +122,15 @@ class Generations(Hybrid):
 
     def _random(self) -> bool:
         """Whether this individual's actions are. The seed's serial loop looks at every individual, and beyond the limit only."""
-        if self.config.behaviour == "fixed":
+        if self.config.behaviour == "fixed" or not self._trials:
             return self._warm
         return self.learning_steps <= self.config.start_steps if isinstance(self.config, CEMRLConfig) else self.warming_up
 
     def _next(self) -> int | None:
-        if self._restless and self._rl and not self._random() and not any(t.kind == "critic" for t in self._open.values()):
-            return self._give("critic", -1, self.version, self.center, self.config.critic_chunk)  # type: ignore[union-attr]
+        if isinstance(self.config, PCEMRLConfig) and self._restless and self._may_study():
+            self._studied_last = True
+            return self._give("critic", -1, self.version, self.center, self.config.critic_chunk)
+        self._studied_last = False
         stages = self._stages()
         while self._given < len(stages[self._stage]):
             kind, place = stages[self._stage][self._given]
@@ -123,16 +142,23 @@ class Generations(Hybrid):
             self._advance()
         return None
 
+    def _may_study(self) -> bool:
+        """Restless: one study at a time, and on a single worker in turn with the others."""
+        if not self._rl or self._random() or any(t.kind == "critic" for t in self._open.values()):
+            return False
+        return bool(self._open) or not self._studied_last
+
     def _study_of(self, place: int) -> int | None:
         """The critic takes as many steps a generation as the last one had learning steps, a share with each of its policies."""
-        shares = 1 if self._beside else self._rl
+        learners = min(self._rl, len(self._trials))  # fewer, if many stayed from the last generation
+        shares = 1 if self._beside else max(1, learners)
         steps = 0 if self._random() else self._last_steps // shares
         if not steps:
             return None
         if self._beside:
             policies = self.center
         else:
-            chosen = [place] if isinstance(self.config, CEMRLConfig) else range(self._rl)
+            chosen = [place] if isinstance(self.config, CEMRLConfig) else range(learners)
             policies = np.stack([np.asarray(self._trials[n].params) for n in chosen])
         return self._give("critic", self._given - 1, self.version, policies, steps)
 
@@ -145,7 +171,8 @@ class Generations(Hybrid):
 
     def _take(self, task: Task, outcome: Outcome) -> Metrics | None:
         if task.kind == "critic" and task.place < 0:
-            self.critic = outcome.derived if not outcome.failed else self.critic
+            self._bear(task, outcome)
+            self.critic = outcome.derived or self.critic
             return None
         self._back[task.place] = (task, outcome)
         return self._advance()
@@ -157,12 +184,14 @@ class Generations(Hybrid):
             return None
         for place in sorted(self._back):
             came = self._back[place]
-            if came is None or (came[0].kind == "critic" and came[1].failed):
+            if came is None:
                 continue
             if came[0].kind == "critic":
-                self.critic = came[1].derived
+                self.critic = came[1].derived or self.critic
             else:
                 self._lived(*came)
+            if came[0].draws:
+                self._bear(*came)
         self._stage, self._given, self._back = self._stage + 1, 0, {}
         return self._close() if self._stage == len(stages) else None
 
@@ -198,7 +227,7 @@ class Generations(Hybrid):
         record: Individual = {"kind": task.kind, "place": place, "return": outcome.fitness, "length": outcome.env_steps}
         if not self._trials:
             return record
-        x = outcome.arrays.get("params", task.params)
+        x = outcome.arrays.get("params", task.params) if self.config.inheritance == "lamarckian" else task.params
         return record | {
             "actor_steps": outcome.actor_steps,
             "pull": float(self.strategy.weights[place]),
@@ -211,7 +240,7 @@ class Generations(Hybrid):
         """All that changes."""
         return super().state_dict() | {
             "strategy": self.strategy.state_dict(),
-            "generation": [self._last_steps, self._stage, self._given, self._steps, int(self._warm)],
+            "generation": [self._last_steps, self._stage, self._given, self._steps, int(self._warm), int(self._studied_last)],
             "rows": [[list(r) for r in self._rows], [list(r) for r in self._kept_rows]],
             "trials": [t.id for t in self._trials],
             "back": {str(place): _pack([came] if came else []) for place, came in self._back.items()},
@@ -222,8 +251,8 @@ class Generations(Hybrid):
         """Be the algorithm that wrote `state`."""
         super().load_state_dict(state)
         self.strategy.load_state_dict(state["strategy"])
-        self._last_steps, self._stage, self._given, self._steps, warm = state["generation"]
-        self._warm = bool(warm)
+        self._last_steps, self._stage, self._given, self._steps, *flags = state["generation"]
+        self._warm, self._studied_last = (bool(flag) for flag in flags)
         self._rows, self._kept_rows = ([(int(first), int(total)) for first, total in part] for part in state["rows"])
         self._trials = [self.strategy.reopen(ticket) for ticket in state["trials"]]
         self._back = {int(place): next(iter(_unpack(came)), None) for place, came in state["back"].items()}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.errors import EnvironmentFailure, TicketError
+from baldwin.errors import Diverged, EnvironmentFailure, TicketError
 from baldwin.hybrids.config import HybridConfig
 from baldwin.hybrids.jobs import METRIC, Grow, Study, flat
 from baldwin.learners import Recipe
@@ -20,7 +20,8 @@ from baldwin.replay import Replay
 from baldwin.rollout import Collect, Evaluate, Plan, Where, transitions
 from baldwin.types import CENTER, Arrays, Individual, Job, Metrics, Outcome, State, Trial
 
-PATIENCE = 10  # jobs that may fail one after the other
+PATIENCE = 10  # jobs of a kind that may fail one after the other
+OVERWRITTEN = "what it drew from was overwritten meanwhile: raise algorithm.surplus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,14 @@ class Task:
     """Work that is out: enough to ask for it again, exactly."""
 
     kind: str  # critic, rl, es, random, mean
-    place: int  # which individual it is about
+    place: int  # which individual it is about, or, in a generation, where in the stage it stands
     version: int  # of the distribution, when it was asked
     params: NDArray[np.float32]  # [D], or policies [n, D] for the critic
     obs_moments: NDArray[np.float64]
     steps: int = 0  # of gradient
     rows: tuple[int, int] = (0, 0)  # of the replay: the oldest, and one past the newest
     critic: Arrays | None = None
+    episodes: int = 1  # of the mean
 
     @property
     def draws(self) -> bool:
@@ -64,8 +66,9 @@ class Hybrid(ABC):
         self.version = 0
         self.learning_steps = self.judged_steps = self.critic_steps = self.actor_steps = 0
         self._tickets = 0
-        self._failures = [0, 0]  # in a row: of jobs without gradient steps, and with
+        self._failures: dict[str, int] = {}  # kind -> how many in a row
         self._failed = 0  # since the last line of metrics
+        self.policy_only = False  # a replay of the journal that is only for the policy need not teach the critic again
         self._open: dict[int, Task] = {}
         self._reissue: list[int] = []
         self._published = -1
@@ -110,8 +113,8 @@ class Hybrid(ABC):
         return [(CENTER, self.version, self.policy_state())]
 
     def policy_state(self) -> Arrays:
-        """Greedy parameters and observation moments."""
-        return {"params": self.center, "obs_moments": self.moments.pack()}
+        """Greedy parameters and observation moments as they were when this version began: a version has one policy."""
+        return self._policy
 
     def individuals(self) -> list[Individual]:
         """Those that were judged since the last call."""
@@ -135,10 +138,13 @@ class Hybrid(ABC):
             raise TicketError(f"expected open tickets, each once; got {tickets}. Tell a result only once.")
         found: Metrics | None = None
         for outcome in outcomes:
-            if not outcome.failed and self._open[outcome.ticket].kind == "critic" and not outcome.derived:
+            task = self._open[outcome.ticket]
+            if task.draws and task.rows[0] < self.replay.total - self.replay.length:
+                outcome = Outcome(outcome.ticket, float("nan"), reason=OVERWRITTEN)
+            elif task.kind == "critic" and not (outcome.failed or outcome.derived or self.policy_only):
                 (outcome,) = self._study(outcome.ticket).run()  # it comes from a journal, which leaves out what can be computed again
-            task = self._open.pop(outcome.ticket)
-            self._note(task, outcome)
+            del self._open[outcome.ticket]
+            self._note(outcome)
             found = self._take(task, outcome) or found
         return found
 
@@ -161,8 +167,9 @@ class Hybrid(ABC):
                 self.actor_steps,
                 self._tickets,
                 self._failed,
-                *self._failures,
             ],
+            "failures": self._failures,
+            "policy": dict(self._policy),
             "open": {str(ticket): write_task(task) for ticket, task in self._open.items()},
             "reissue": self._reissue,
             "round": self._round,
@@ -174,11 +181,15 @@ class Hybrid(ABC):
         self.critic, self.moments = dict(state["critic"]), Moments.unpack(state["obs_moments"])
         self.replay.load_state_dict(state["replay"])
         self.version, self.learning_steps, self.judged_steps, self.critic_steps, self.actor_steps, *rest = state["counts"]
-        self._tickets, self._failed, *self._failures = rest
+        self._tickets, self._failed = rest
+        self._failures, self._policy = dict(state["failures"]), dict(state["policy"])
         self._open = {int(ticket): read_task(task) for ticket, task in state["open"].items()}
         self._reissue, self._round = [int(t) for t in state["reissue"]], [dict(r) for r in state["round"]]
         self._seen = [(str(name), float(weight), float(value)) for name, weight, value in state["seen"]]
         self._published = -1
+
+    def _now(self) -> dict[str, NDArray[Any]]:
+        return {"params": self.center, "obs_moments": self.moments.pack()}
 
     @abstractmethod
     def _next(self) -> int | None:
@@ -188,12 +199,14 @@ class Hybrid(ABC):
     def _take(self, task: Task, outcome: Outcome) -> Metrics | None:
         """A result; metrics when it completed a version."""
 
-    def _give(self, kind: str, place: int, version: int, params: NDArray[np.float32], steps: int = 0) -> int:
+    def _give(self, kind: str, place: int, version: int, params: NDArray[np.float32], steps: int = 0, episodes: int = 1) -> int:
         """Open a ticket. Work with gradient steps sees the critics and the replay as they are now."""
-        view = self.replay.view()
         ticket, self._tickets = self._tickets, self._tickets + 1
-        rows, critic = ((view.first, view.total), self.critic) if steps else ((0, 0), None)
-        self._open[ticket] = Task(kind, place, version, params, self.moments.pack(), steps, rows, critic)
+        task = Task(kind, place, version, params, self.moments.pack(), episodes=episodes)
+        if steps:
+            view = self.replay.view()
+            task = replace(task, steps=steps, rows=(view.first, view.total), critic=self.critic)
+        self._open[ticket] = task
         return ticket
 
     def _job(self, ticket: int) -> Job:
@@ -202,7 +215,7 @@ class Hybrid(ABC):
             return self._study(ticket)
         if task.kind == "mean":
             seed = seeds.seeds(1, self._seed, seeds.Stream.TRAIN, ticket)
-            plan = Plan("mean", task.version, seed, 0, self._mean_episodes, self._limit, moments=task.obs_moments)
+            plan = Plan("mean", task.version, seed, 0, task.episodes, self._limit, lenient=True, moments=task.obs_moments)
             return Evaluate((Trial(ticket, task.version, task.params),), plan)
         episode = Collect(
             ticket=ticket,
@@ -216,20 +229,22 @@ class Hybrid(ABC):
         )
         return Grow(self._recipe, episode, task.steps, task.critic, self.replay.view(*task.rows) if task.draws else None)
 
-    _mean_episodes = 1
-
     def _study(self, ticket: int) -> Study:
         task = self._open[ticket]
         view = self.replay.view(*task.rows)
         return Study(ticket, self._recipe, task.critic or self.critic, np.atleast_2d(task.params), task.steps, view, task.obs_moments)
 
-    def _note(self, task: Task, outcome: Outcome) -> None:
-        """Count, and give up where nothing works, or nothing that learns."""
+    def _bear(self, task: Task, outcome: Outcome) -> None:
+        """Give up where nothing of a kind works. Called in an order that does not depend on who was faster, where there is one."""
+        kind = "learning" if task.kind == "rl" else "critic" if task.kind == "critic" else "playing"
+        self._failures[kind] = self._failures.get(kind, 0) + 1 if outcome.failed else 0
+        if self._failures[kind] >= PATIENCE:
+            text = f"{PATIENCE} jobs ({kind}) failed one after the other; the last reason: {outcome.reason}"
+            raise EnvironmentFailure(text) if kind == "playing" else Diverged(text)
+
+    def _note(self, outcome: Outcome) -> None:
+        """Count."""
         self._failed += outcome.failed
-        self._failures[task.draws] = self._failures[task.draws] + 1 if outcome.failed else 0
-        if self._failures[task.draws] >= PATIENCE:
-            what = "jobs that learn" if task.draws else "episodes"
-            raise EnvironmentFailure(f"{PATIENCE} {what} failed one after the other; the last reason: {outcome.reason}")
         self.critic_steps += outcome.critic_steps
         self.actor_steps += outcome.actor_steps
         weight = float(outcome.critic_steps or outcome.actor_steps)
@@ -252,6 +267,7 @@ class Hybrid(ABC):
     def _turn(self, found: Metrics) -> Metrics:
         """A line of metrics: the individuals and the losses since the last one; a new round begins."""
         self.version += 1
+        self._policy = self._now()
         metrics: Metrics = dict(found)
         for name in ("return", "length", "pull", "staleness", "distance", "baseline"):
             values = np.array([r[name] for r in self._round if name in r], np.float64)
@@ -282,7 +298,7 @@ class Hybrid(ABC):
 def write_task(task: Task) -> State:
     """For a checkpoint."""
     return {
-        "numbers": [task.kind, task.place, task.version, task.steps, *task.rows],
+        "numbers": [task.kind, task.place, task.version, task.steps, *task.rows, task.episodes],
         "params": task.params,
         "obs_moments": task.obs_moments,
         "critic": dict(task.critic or {}),
@@ -291,5 +307,5 @@ def write_task(task: Task) -> State:
 
 def read_task(state: State) -> Task:
     """The inverse of `write_task`."""
-    kind, place, version, steps, first, total = state["numbers"]
-    return Task(kind, place, version, state["params"], state["obs_moments"], steps, (first, total), state["critic"] or None)
+    kind, place, version, steps, first, total, episodes = state["numbers"]
+    return Task(kind, place, version, state["params"], state["obs_moments"], steps, (first, total), state["critic"] or None, episodes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from baldwin.errors import Diverged
 from baldwin.learners import Learner, Recipe
 from baldwin.ops.moments import Moments
 from baldwin.replay import ReplayView
@@ -47,6 +48,7 @@ class Study:
         learner = judging(self.recipe, self.ticket, self.critic, self.obs_moments)
         source = self.view.source(self.recipe.seed, self.ticket)
         found = [learner.critic_steps(source, self.steps, policy) for policy in self.policies]
+        must_be_finite(learner.critic.vectors(), "the critics")
         seen = {METRIC + name: np.array(np.mean([m[name] for m in found])) for name in found[0] if not name.startswith("actor")}
         return [Outcome(self.ticket, 0.0, arrays=seen, derived=flat(learner.critic_state()), critic_steps=self.steps * len(self.policies))]
 
@@ -79,10 +81,21 @@ class Grow:
         learner = judging(self.recipe, ticket, self.critic or {}, self.episode.obs_moments)
         learner.set_actor(self.episode.params)
         seen = learner.actor_steps(self.view.source(self.recipe.seed, ticket), self.steps)
-        params = learner.actor_vectors()[0]
+        params = must_be_finite(learner.actor_vectors()[0], "the individual")
         (played,) = replace(self.episode, params=params).run(worker)
         arrays = {**played.arrays, "params": params, METRIC + "actor_loss": np.array(seen["actor_loss"])}
         return [replace(played, arrays=arrays, actor_steps=self.steps)]
+
+
+def must_be_finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
+    """Losses are looked at before each step; this is after the last one.
+
+    Raises:
+        Diverged: some are not numbers.
+    """
+    if not np.isfinite(parameters).all():
+        raise Diverged(f"{whose} came out of the gradient steps with parameters that are not numbers. Lower the learning rates")
+    return parameters
 
 
 def judging(recipe: Recipe, ticket: int, critic: Arrays, obs_moments: NDArray[np.float64]) -> Learner:

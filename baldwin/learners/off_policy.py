@@ -46,11 +46,6 @@ class OffPolicyConfig(BaseModel):
         stretch = self.lanes * self.collect
         return -(-self.round // stretch) * stretch
 
-    @property
-    def for_checkpoints(self) -> int:
-        """How much of the surplus is for earlier checkpoints."""
-        return self.surplus
-
     @field_validator("overlap", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:

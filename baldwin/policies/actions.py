@@ -49,6 +49,11 @@ class ActionMap:
             )
 
     @property
+    def half_range(self) -> float:
+        """Half of the widest action's range."""
+        return float(self._half.max())
+
+    @property
     def outputs(self) -> int:
         """What the network must give."""
         return self.size * (2 if self._gaussian else 1)

@@ -25,6 +25,7 @@ from baldwin.rollout.play import LARGEST, NOT_FINITE
 from baldwin.types import Arrays, Outcome, Worker
 
 ONE = np.zeros(1, np.int32)
+OVER = -1  # no episode has this number
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,10 @@ def collect(lanes: list[Live], forward: Act, act: ActionMap, plan: Collect) -> A
             flags[-1].append((terminated, truncated))
             if terminated or truncated:
                 last[n].append(live.obs)
-                live.begin(plan, plan.lanes[n].lane, live.episode + 1)
+                if plan.steps is None:
+                    live.episode = OVER
+                else:
+                    live.begin(plan, plan.lanes[n].lane, live.episode + 1)
         seen.append(np.stack([live.obs for live in lanes]))
         if plan.steps is None and any(flags[-1][0]):
             break

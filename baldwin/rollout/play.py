@@ -38,6 +38,7 @@ class Plan:
     limit: int | None = None  # steps after which the clock ends an episode
     action_noise: float = 0.0
     collect: bool = False  # observation moments
+    lenient: bool = False  # an episode that fails is left out, and does not fail its trial
     moments: NDArray[np.float64] | None = None  # what to normalise by; if not given, what was shared with the centre
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from baldwin.envs import EnvConfig, Lanes, World, make_lanes
 from baldwin.errors import StaleShare
@@ -64,7 +65,7 @@ class RolloutWorker:
         return [
             Outcome(
                 trial.id,
-                float(played.returns[row].mean()),
+                mean_return(played.returns[row], plan.lenient),
                 env_steps=int(played.lengths[row].sum()),
                 truncated=float(played.truncated[row].mean()),
                 reason=played.reasons.get(row, ""),
@@ -87,7 +88,7 @@ class RolloutWorker:
             for where in plan.lanes:
                 self._live.pop(where.lane).lanes.close()
             raise
-        return Outcome(plan.ticket, float(arrays["reward"].sum()), env_steps=arrays["reward"].size, arrays=arrays)
+        return Outcome(plan.ticket, float(arrays["reward"].sum(dtype=np.float64)), env_steps=arrays["reward"].size, arrays=arrays)
 
     def echo(self) -> Echo:
         """Versions and arithmetic of this machine, and the shared values as they lie in memory now."""
@@ -110,3 +111,9 @@ class RolloutWorker:
                 lanes.close()
             lanes = self._lanes[plan.purpose] = make_lanes(self._recipe.env, self._recipe.world, len(plan.seeds))
         return lanes
+
+
+def mean_return(returns: NDArray[np.float64], lenient: bool) -> float:
+    """NaN if an episode failed; leniently, if all did."""
+    well = np.isfinite(returns) if lenient else np.ones(len(returns), np.bool_)
+    return float(returns[well].mean()) if well.any() else float("nan")

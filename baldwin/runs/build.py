@@ -90,8 +90,11 @@ def look(config: RunConfig) -> World:
         raise EnvironmentFailure(f"{error}. Does it wait for something? Raise executor.timeout if it is only slow.") from error
 
 
-def build(config: RunConfig, folder: Path | None = None) -> Parts:
-    """All parts but the executor; what an algorithm keeps in files of its own goes to `folder`."""
+def build(config: RunConfig, folder: Path | None = None, policy_only: bool = False) -> Parts:
+    """All parts but the executor; what an algorithm keeps in files of its own goes to `folder`.
+
+    `policy_only`: for a look at the policy's past; what it does not depend on need not be computed again.
+    """
     world = look(config)
     actions = ActionMap(world.action_space, config.policy.squash, config.policy.head)
     recipe = WorkerRecipe(config.env, world, config.policy)
@@ -99,6 +102,7 @@ def build(config: RunConfig, folder: Path | None = None) -> Parts:
         algorithm: Algorithm = _off_policy(config, config.algorithm, world, actions, folder)
     elif isinstance(config.algorithm, HybridConfig):
         algorithm = _hybrid(config, config.algorithm, world, actions, folder)
+        algorithm.policy_only = policy_only
     else:
         algorithm = _search(config, config.algorithm, world, actions)
     return Parts(world, algorithm, recipe, len(algorithm.policy_state()["params"]))
@@ -151,9 +155,10 @@ def _off_policy(config: RunConfig, chosen: TD3Config | SACConfig, world: World, 
 
 def _hybrid(config: RunConfig, chosen: HybridConfig, world: World, actions: ActionMap, folder: Path | None) -> Hybrid:
     _must_be_smooth(chosen.name, chosen.learner.name, world, actions)
+    _must_keep_enough(config, chosen, world)
     seed, rule = config.run.seed, chosen.learner
     if isinstance(rule, TD3Half) and not chosen.is_on(chosen.scaled_noise, faithful=False):
-        unit = float(np.max(getattr(world.action_space, "high", 1.0)))
+        unit = actions.half_range
         rule = rule.model_copy(update={"target_noise": rule.target_noise / unit, "target_noise_clip": rule.target_noise_clip / unit})
     center = make_policy(config.policy, world.obs_size, actions.outputs).init(seed)
     recipe, replay = _recipe(config, rule, world, actions), _replay(config, chosen, world, actions, folder)
@@ -166,6 +171,19 @@ def _hybrid(config: RunConfig, chosen: HybridConfig, world: World, actions: Acti
         return Asynchronous(ACEM(center, chosen.strategy, seed=seed), chosen, body)
     assert isinstance(chosen, OnePlusOneRLConfig)
     return Asynchronous(OnePlusOne(center, chosen.real_strategy, seed=seed), chosen, body)
+
+
+def _must_keep_enough(config: RunConfig, chosen: HybridConfig, world: World) -> None:
+    """The replay is longer than what may be drawn from, so that earlier checkpoints find their rows."""
+    if world.max_episode_steps is None:
+        return
+    between = config.run.keep * config.run.checkpoint_every * chosen.steps_between_versions(world.max_episode_steps)
+    if between > chosen.for_checkpoints:
+        raise ConfigError(
+            f"up to {between} steps lie between run.keep x run.checkpoint_every generations with episodes of {world.max_episode_steps} "
+            f"steps, and algorithm.surplus={chosen.surplus} keeps {chosen.for_checkpoints} for going back to a checkpoint: "
+            f"lower run.checkpoint_every or raise algorithm.surplus"
+        )
 
 
 def _must_be_smooth(name: str, learner: str, world: World, actions: ActionMap) -> None:

@@ -21,7 +21,7 @@ def rebuild(directory: RunDirectory, generation: int) -> Arrays:
     Raises:
         RunDirectoryError: the run did not get that far.
     """
-    algorithm = build(portable(directory.read_config())).algorithm
+    algorithm = build(portable(directory.read_config()), policy_only=True).algorithm
     records = read_journal(directory.journal)
     while algorithm.version < generation:
         record = next(records, None)

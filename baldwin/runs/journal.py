@@ -106,19 +106,19 @@ def encode(meta: dict[str, Any], outcomes: list[Outcome]) -> bytes:
     return HEAD.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-def decode(payload: bytes, end: int) -> Record:
-    """The inverse of `encode`, without the head."""
+def decode(payload: bytes, end: int, outcomes: bool = True) -> Record:
+    """The inverse of `encode`, without the head; without its outcomes too, if nobody wants them."""
     (size,) = META.unpack_from(payload)
     meta = json.loads(payload[META.size : META.size + size])
     body = payload[META.size + size :]
-    if not body:
+    if not body or not outcomes:
         return Record(meta, [], end)
     arrays = load(body)
-    outcomes = []
+    found = []
     gradient_steps = arrays.get("gradient_steps", np.zeros((len(arrays["tickets"]), 2), np.int64))
     for row, ticket in enumerate(arrays["tickets"].tolist()):
         own = {k.partition("/")[2]: a for k, a in arrays.items() if k.startswith(f"{row}/")}
-        outcomes.append(
+        found.append(
             Outcome(
                 ticket,
                 float(arrays["fitness"][row]),
@@ -130,10 +130,10 @@ def decode(payload: bytes, end: int) -> Record:
                 *gradient_steps[row].tolist(),
             )
         )
-    return Record(meta, outcomes, end)
+    return Record(meta, found, end)
 
 
-def read_journal(path: Path, start: int = 0) -> Iterator[Record]:
+def read_journal(path: Path, start: int = 0, outcomes: bool = True) -> Iterator[Record]:
     """The whole records from `start` on, up to the end or to a torn one.
 
     Raises:
@@ -152,7 +152,7 @@ def read_journal(path: Path, start: int = 0) -> Iterator[Record]:
             payload = file.read(size)
             if len(payload) < size or zlib.crc32(payload) != crc:
                 return
-            yield decode(payload, file.tell())
+            yield decode(payload, file.tell(), outcomes)
 
 
 def redo(algorithm: Algorithm, record: Record) -> Metrics | None:

@@ -48,18 +48,21 @@ class Timeline:
     """The jobs of a run, or of a stretch of it."""
 
     spans: list[Span]
+    workers: tuple[int, ...]
+    begin: float
+    end: float
 
     @property
     def seconds(self) -> float:
-        """From the first start to the last end."""
-        return max(s.finished for s in self.spans) - min(s.started for s in self.spans)
+        """How long it is."""
+        return self.end - self.begin
 
     def busy(self) -> dict[int, dict[str, float]]:
         """Worker -> kind -> seconds."""
-        found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        found: dict[int, dict[str, float]] = {worker: defaultdict(float) for worker in self.workers}
         for span in self.spans:
             found[span.worker][span.kind] += span.finished - span.started
-        return {worker: dict(kinds) for worker, kinds in sorted(found.items())}
+        return {worker: dict(kinds) for worker, kinds in found.items()}
 
     def idle(self) -> dict[int, float]:
         """Worker -> the share of the time in which it had nothing to do."""
@@ -67,15 +70,15 @@ class Timeline:
 
     def cut(self, start: float, seconds: float | None) -> Timeline:
         """What falls into a stretch of time, cut at its ends."""
-        end = start + seconds if seconds is not None else float("inf")
+        end = min(self.end, start + seconds) if seconds is not None else self.end
         inside = [
             span._replace(started=max(span.started, start), finished=min(span.finished, end))
             for span in self.spans
             if span.finished > start and span.started < end
         ]
         if not inside:
-            raise UserError(f"no job between {start:g} and {end:g} s; the run's jobs took {self.seconds:.1f} s in all")
-        return Timeline(inside)
+            raise UserError(f"no job from {start:g} s on; the run's jobs took {self.seconds:.1f} s in all")
+        return Timeline(inside, self.workers, start, end)
 
     def row(self) -> dict[str, Any]:
         """For a machine."""
@@ -94,18 +97,18 @@ def read_timeline(path: Path) -> Timeline:
         UserError: the journal does not say when jobs ran.
     """
     directory = RunDirectory.find(path)
-    spans: list[Span] = []
-    shift: float | None = None
-    for record in read_journal(directory.journal):
+    processes: list[list[Span]] = [[]]
+    for record in read_journal(directory.journal, outcomes=False):
         if record.meta["kind"] == "reissue":
-            shift = None
-        for kind, worker, started, finished in record.meta.get("spans", []):
-            if shift is None:
-                shift = max((s.finished for s in spans), default=0.0) - started
-            spans.append(Span(kind, worker, max(0.0, started + shift), finished + shift))
+            processes.append([])
+        processes[-1] += [Span(*span) for span in record.meta.get("spans", [])]
+    spans: list[Span] = []
+    for own in processes:
+        shift = max((s.finished for s in spans), default=0.0) - min((s.started for s in own), default=0.0)
+        spans += [s._replace(started=s.started + shift, finished=s.finished + shift) for s in own]
     if not spans:
         raise UserError(f"the journal of {path} does not say when jobs ran: no job came back yet, or an older version of baldwin made it")
-    return Timeline(spans)
+    return Timeline(spans, tuple(sorted({s.worker for s in spans})), 0.0, max(s.finished for s in spans))
 
 
 def plot_timeline(timeline: Timeline, out: Path, title: str) -> None:
@@ -124,6 +127,7 @@ def plot_timeline(timeline: Timeline, out: Path, title: str) -> None:
             axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=color, edgecolor=edges, linewidth=0.4)
     axes.set_yticks(range(len(busy)), [f"worker {worker}\n{idle[worker]:.0%} idle" for worker in busy], fontsize=8)
     axes.invert_yaxis()
+    axes.set_xlim(timeline.begin, timeline.end)
     axes.set_xlabel("seconds, by the executor's clock")
     axes.set_title(title)
     kinds = [kind for kind in COLORS if any(kind in own for own in busy.values())]

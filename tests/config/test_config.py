@@ -87,3 +87,25 @@ def test_another_algorithm_on_a_preset_begins_its_section_anew() -> None:
     assert config.algorithm.population == 12
     assert config.env.id == "CartPole-v1"
     assert load_config("cartpole", [], ["algorithm.name=es"]) == load_config("cartpole")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("algorithm.learner.alpha_lrr=1", "unknown key 'algorithm.learner.alpha_lrr'. Did you mean 'alpha_lr'?"),
+        ("algorithm.learner.policy_delay=2", "'algorithm.learner.policy_delay': hybrids never update critics and actor together"),
+        ("algorithm.strategy.population=3", "'algorithm.strategy.population'"),
+        ("algorithm.learner.name=td4", "td3"),
+        ("algorithm.rl_individuals=11", "expected rl_individuals <= strategy.population=10; got 11"),
+    ],
+)
+def test_what_is_wrong_in_a_hybrid_is_said_by_its_own_keys(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config("halfcheetah-cem-rl", [], ["algorithm.learner.name=sac", override])
+    assert said in str(error.value)
+
+
+def test_part_of_a_hybrids_strategy_leaves_the_rest_as_it_was() -> None:
+    config = load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=cem-rl", "algorithm.strategy.population=20"])
+    assert (config.algorithm.strategy.divide, config.algorithm.strategy.extra_tau) == (True, 0.9)  # type: ignore[union-attr]
+    assert load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=aes-rl", "algorithm.learner=sac"]).policy.head == "gaussian"

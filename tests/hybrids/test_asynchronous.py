@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from baldwin.config.load import validate
-from baldwin.errors import EnvironmentFailure
-from baldwin.hybrids.jobs import Grow, Study, judging
+from baldwin.errors import Diverged, EnvironmentFailure
+from baldwin.hybrids.jobs import Grow, Study, judging, must_be_finite
 from baldwin.learners import TD3Rule
 from baldwin.rollout import Evaluate
 from baldwin.runs.build import build
@@ -120,6 +120,52 @@ def test_what_is_drawn_from_is_not_overwritten_meanwhile() -> None:
     assert 100 < furthest <= 200
 
 
+def test_what_was_overwritten_all_the_same_does_not_count() -> None:
+    """Without a step limit nobody knows how long episodes will be: the result is refused, live and from the journal."""
+    algorithm, recipe = asynchronous()
+    list(results(algorithm, recipe, 2))
+    (job,) = algorithm.ask(1)
+    (outcome,) = job.run(recipe())
+    before = algorithm.critic
+    algorithm.replay.total += algorithm.replay.length
+    algorithm.tell([outcome])
+    assert algorithm.critic is before
+    assert algorithm._failed == 1
+
+
+def test_an_individual_is_not_lost_with_an_episode_of_the_mean() -> None:
+    algorithm, recipe = asynchronous()
+    worker = recipe()
+    while not algorithm._grown:
+        (job,) = algorithm.ask(1)
+        algorithm.tell(job.run(worker))
+    (mean,) = algorithm.ask(1)
+    algorithm.tell([type(job.run(worker)[0])(mean.tickets[0], float("nan"), reason="lost")])
+    assert algorithm._grown
+    assert algorithm.ask(1)[0].kind == "mean"
+
+
+def test_parameters_that_are_not_numbers_never_leave_a_job() -> None:
+    with pytest.raises(Diverged, match="the individual came out of the gradient steps with parameters that are not numbers"):
+        must_be_finite(np.array([0.0, np.nan], np.float32), "the individual")
+
+
+def test_a_version_has_one_policy() -> None:
+    """However far the mean has moved since: a checkpoint in the middle and a replay of the journal agree."""
+    algorithm, recipe = asynchronous(round=200)
+    for _ in results(algorithm, recipe, 3):
+        pass
+    policy = algorithm.policy_state()["params"]
+    worker = recipe()
+    moves = algorithm._moves
+    while algorithm._moves < moves + 2:
+        (job,) = algorithm.ask(1)
+        algorithm.tell(job.run(worker))
+    assert algorithm.version == 3
+    np.testing.assert_array_equal(algorithm.policy_state()["params"], policy)
+    assert not np.array_equal(algorithm.center, policy)
+
+
 def test_staleness_is_the_moves_between_birth_and_judgement() -> None:
     algorithm, recipe = asynchronous()
     list(results(algorithm, recipe, 10, name="virtual", workers=6))
@@ -182,7 +228,7 @@ def test_failed_jobs_are_counted_and_not_for_ever() -> None:
         seen += algorithm._failed
     assert seen > 0
     algorithm, recipe = asynchronous(world="BreaksLater")
-    with pytest.raises(EnvironmentFailure, match=r"10 episodes failed one after the other; the last reason: .*the wheel came off"):
+    with pytest.raises(EnvironmentFailure, match=r"10 jobs \(playing\) failed one after the other; the last reason: .*the wheel came off"):
         list(results(algorithm, recipe, 1))
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baldwin.errors import EnvironmentFailure
+from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.hybrids.jobs import Study
 from baldwin.ops.gaussians import log_weights
+from baldwin.types import Outcome
 from tests.hybrids.tools import generations, results
 
 
@@ -138,3 +139,55 @@ def test_some_may_fail_but_not_all() -> None:
     algorithm, recipe = generations("p-cem-rl", world="BreaksLater")
     with pytest.raises(EnvironmentFailure, match="the wheel came off"):
         list(results(algorithm, recipe, 2))
+
+
+def test_alone_the_restless_critic_takes_turns() -> None:
+    algorithm, recipe = generations("p-cem-rl", critic="parallel", behaviour="faithful", critic_chunk=10)
+    kinds = [r.job.kind for r in results(algorithm, recipe, 3)]
+    assert algorithm.version == 3
+    assert kinds.count("critic") >= 10
+
+
+@pytest.mark.parametrize("name", ["cem-rl", "p-cem-rl"])
+def test_who_stays_need_not_leave_enough_to_learn(name: str) -> None:
+    """Importance mixing may leave fewer new individuals than are to learn; the critic still takes all its steps."""
+    mixing = {"population": 10, "variance": 0.05, "extra_start": 0.05, "extra_tau": 0.99, "importance_mixing": True, "divide": False}
+    algorithm, recipe = generations(name, strategy=mixing, rl_individuals=9)
+    few = 0
+    for version in range(2, 14):
+        steps, before = algorithm._last_steps, algorithm.critic_steps
+        learners = min(9, len(algorithm._trials)) if algorithm._trials else 0
+        few += 0 < learners < 9
+        list(results(algorithm, recipe, version))
+        if learners and version > 2:
+            assert algorithm.critic_steps - before == steps // learners * learners
+    assert few
+
+
+def test_a_warm_up_that_ends_inside_a_generation_harms_nobody() -> None:
+    algorithm, recipe = generations(behaviour="faithful", warmup_moves=False, start_steps=120)
+    list(results(algorithm, recipe, 4))
+    assert algorithm.strategy.version == 2
+
+
+def test_how_many_fail_matters_and_not_who_comes_back_first() -> None:
+    algorithm, recipe = generations("p-cem-rl", strategy={"population": 24})
+    jobs = algorithm.ask(100)
+    worker = recipe()
+    failed = [Outcome(t, float("nan"), reason="lost") for job in jobs[::2] for t in job.tickets]
+    algorithm.tell(failed)
+    algorithm.tell([o for job in jobs[1::2] for o in job.run(worker)])
+    assert algorithm.version == 1
+
+
+def test_critics_that_never_learn_are_noticed() -> None:
+    algorithm, recipe = generations()
+    worker = recipe()
+
+    def go_on() -> None:
+        while True:
+            (job,) = algorithm.ask(1)
+            algorithm.tell([Outcome(job.tickets[0], float("nan"), reason="no luck")] if job.kind == "critic" else job.run(worker))
+
+    with pytest.raises(Diverged, match=r"10 jobs \(critic\) failed one after the other; the last reason: no luck"):
+        go_on()
