@@ -122,9 +122,10 @@ class Asynchronous(Hybrid):
         if self.warming_up:
             return self._give("random", place, self._moves, x)
         chance = rl_chance(self._dispatched[0] / sum(self._dispatched), self.config.rl_ratio, self.config.rl_gain)
-        learns = self.config.inheritance != "darwinian" and seeds.generator(self._seed, seeds.Stream.HYBRID, place).random() < chance
+        able = self.config.inheritance != "darwinian" and len(self._lengths) > 0  # else there is nothing to learn from
+        learns = able and seeds.generator(self._seed, seeds.Stream.HYBRID, place).random() < chance
         self._dispatched[0 if learns else 1] += 1
-        return self._give("rl" if learns else "es", place, self._moves, x, max(1, sum(self._lengths)) if learns else 0)
+        return self._give("rl" if learns else "es", place, self._moves, x, sum(self._lengths) if learns else 0)
 
     def _take(self, task: Task, outcome: Outcome) -> Metrics | None:
         self._bear(task, outcome)

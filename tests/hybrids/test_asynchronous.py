@@ -236,3 +236,11 @@ def test_a_scale_is_found_where_none_is_given() -> None:
     algorithm, _ = asynchronous()
     assert isinstance(algorithm.gaussian, AES)
     assert algorithm.gaussian.config.scale == "auto"
+
+
+def test_without_a_warm_up_the_first_ones_cannot_learn() -> None:
+    algorithm, recipe = asynchronous(start_steps=0)
+    kinds = [r.job.kind for r in results(algorithm, recipe, 4)]
+    assert kinds[0] == "es"
+    assert "random" not in kinds
+    assert "rl" in kinds
