@@ -30,6 +30,7 @@ from baldwin.runs.record import Lines, MetricsWriter
 from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome, Result
 
 Watcher = Callable[["Run", Metrics], None]
+MOST_WORKERS = 16  # whose idle time is in the metrics
 HELD_OUT = 0  # the path of the seeds that training evaluates on
 
 
@@ -78,6 +79,29 @@ class Spans:
         return max(0.0, 1.0 - self.busy / whole) if whole > 0 else 0.0
 
 
+@dataclass(slots=True)
+class Idle:
+    """How long each worker had nothing to do: from the end of a job to the start of its next one."""
+
+    free: dict[int, float] = field(default_factory=dict)  # worker -> when its last job ended
+    gaps: dict[int, float] = field(default_factory=dict)  # since the last turn
+    turned: float = -np.inf
+    now: float = -np.inf
+
+    def add(self, result: Result) -> None:
+        """Count a job."""
+        self.turned = max(self.turned, result.started) if np.isinf(self.turned) else self.turned
+        since = self.free.get(result.worker, self.turned)
+        self.gaps[result.worker] = self.gaps.get(result.worker, 0.0) + max(0.0, result.started - since)
+        self.free[result.worker], self.now = result.finished, max(self.now, result.finished)
+
+    def turn(self) -> Metrics:
+        """The share of the time since the last turn, of each worker that came back meanwhile; of the first few, if there are many."""
+        seconds, self.turned = self.now - self.turned, self.now
+        gaps, self.gaps = self.gaps, {}
+        return {f"idle/{worker}": min(1.0, gaps[worker] / seconds) for worker in sorted(gaps)[:MOST_WORKERS]} if seconds > 0 else {}
+
+
 class Run:
     """The state of a run between two events."""
 
@@ -92,7 +116,7 @@ class Run:
         self.stopped_by = ""
         self._evaluated = -1  # the last version that was
         self._eval_steps = 0
-        self._spans = Spans()
+        self._spans, self._idle = Spans(), Idle()
         self._checkpointed = -1
         self._failures: list[str] = []
         self._speed_mark = (0.0, 0, 0)
@@ -133,13 +157,15 @@ class Run:
         spans = [[r.job.kind, r.worker, round(r.started, 4), round(r.finished, 4)] for r in results]
         outcomes = [o for r in results for o in r.outcomes]
         self._note_failures(outcomes)
+        for result in results:
+            self._idle.add(result)
         if isinstance(event, Evaluated):
             self.journal.append({"kind": "evaluate", "version": event.version, "spans": spans, **now}, outcomes)
             yield self._write(self._evaluation(event.version, outcomes), now)
             return
         self._spans.add(event.result)
         lost = self._spans.lost(executor.workers)
-        news = executor.report() if event.metrics is not None else {}
+        news = executor.report() | self._idle.turn() if event.metrics is not None else {}
         self.journal.append({"kind": "tell", "lost": lost, "news": news, "spans": spans, **now}, outcomes)
         self._write_individuals()
         if event.metrics is not None:

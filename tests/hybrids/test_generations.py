@@ -191,3 +191,11 @@ def test_critics_that_never_learn_are_noticed() -> None:
 
     with pytest.raises(Diverged, match=r"10 jobs \(critic\) failed one after the other; the last reason: no luck"):
         go_on()
+
+
+def test_where_files_cannot_be_seen_the_result_is_the_same() -> None:
+    """A replay in memory travels with the jobs, as it does to other machines."""
+    here, there = (generations("p-cem-rl") for _ in range(2))
+    list(results(*here, 3))
+    list(results(*there, 3, name="process", workers=2))
+    np.testing.assert_array_equal(here[0].center, there[0].center)

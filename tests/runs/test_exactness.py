@@ -22,7 +22,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     timing = {"wall_seconds", "cpu_seconds", "env_steps_per_second", "updates_per_second", "straggler_fraction"}
     about_workers = {"workers", "worker_deaths", "timeouts", "retries", "mismatches", "jobs_failed", "bytes_sent"}
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in timing | about_workers} for row in rows]
+    return [{k: v for k, v in row.items() if k not in timing | about_workers and not k.startswith("idle/")} for row in rows]
 
 
 @pytest.fixture(scope="module")

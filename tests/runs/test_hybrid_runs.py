@@ -153,6 +153,9 @@ def test_who_did_what_when_can_be_seen(quiet: dict[str, Run], tmp_path: Path) ->
     found = read_timeline(tmp_path / "run")
     assert {s.kind for s in found.spans} == {"random", "critic", "rl", "es", "mean", "evaluate"}
     assert set(found.busy()) == {0, 1, 2}
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert any({"idle/0", "idle/1", "idle/2"} <= set(row) for row in rows)
+    assert all(0 <= value <= 1 for row in rows for name, value in row.items() if name.startswith("idle/"))
     assert all(0 <= idle < 1 for idle in found.idle().values())
     for worker in (0, 1, 2):  # nobody does two things at once
         own = sorted((s.started, s.finished) for s in found.spans if s.worker == worker)
