@@ -85,6 +85,7 @@ class OffPolicy:
         self._round_steps = self._round_updates = 0
         self._seen: list[tuple[int, Metrics]] = []  # updates, and what they reported
         self._published = -1
+        self._policy = self._now()
 
     @property
     def gradient_steps(self) -> int:
@@ -139,8 +140,8 @@ class OffPolicy:
         return found
 
     def policy_state(self) -> Arrays:
-        """Greedy parameters and observation moments."""
-        return {"params": self.learner.actor_vectors()[0], "obs_moments": self.moments.pack()}
+        """Greedy parameters and observation moments as they were when this round began: a version has one policy."""
+        return self._policy
 
     def state_dict(self) -> State:
         """All that changes, open tickets included."""
@@ -148,6 +149,7 @@ class OffPolicy:
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
             "obs_moments": self.moments.pack(),
+            "policy": dict(self._policy),
             "fresh": self._fresh.pack(),
             "diary": self._diary.state_dict(),
             "actors": {str(t): {"params": p, "obs_moments": m} for t, (p, m) in self._actors.items()},
@@ -164,6 +166,7 @@ class OffPolicy:
         self.replay.load_state_dict(state["replay"])
         self.moments, self._fresh = Moments.unpack(state["obs_moments"]), Moments.unpack(state["fresh"])
         self.learner.normalize(self.moments)
+        self._policy = dict(state["policy"])
         self._diary.load_state_dict(state["diary"])
         self._actors = {int(t): (a["params"], a["obs_moments"]) for t, a in state["actors"].items()}
         self._arrived = {int(o["ticket"]): Outcome(**o) for o in state["arrived"]}
@@ -175,6 +178,9 @@ class OffPolicy:
     def reissue(self) -> None:
         """Ask for every open stretch again."""
         self._reissue = [t for t in range(self._learned, self._asked) if t not in self._arrived]
+
+    def _now(self) -> dict[str, NDArray[Any]]:
+        return {"params": self.learner.actor_vectors()[0], "obs_moments": self.moments.pack()}
 
     def _own(self, ticket: int) -> range:
         """The lanes of a ticket's stream."""
@@ -238,6 +244,7 @@ class OffPolicy:
             pairs = [(k, seen[name]) for k, seen in self._seen if name in seen]
             metrics[name] = sum(k * v for k, v in pairs) / sum(k for k, _ in pairs)
         self.version += 1
+        self._policy = self._now()
         self._seen, self._round_steps, self._round_updates = [], 0, 0
         return dict(sorted(metrics.items()))
 

@@ -233,6 +233,16 @@ def test_steady_state_goes_again_as_its_arrivals_say(name: str, settings: dict[s
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize(("name", "settings"), VARIANTS)
+def test_a_version_has_one_policy(name: str, settings: dict[str, Any]) -> None:
+    """So that a checkpoint in the middle of it and a replay of the journal agree."""
+    algorithm, policies = make(name, settings), dict[int, set[str]]()
+    executor = make_executor(ExecutorConfig(name="virtual", workers=3), worker(name, settings))
+    for _ in until(algorithm, 5, loop(algorithm, executor)):
+        policies.setdefault(algorithm.version, set()).add(identity(algorithm))
+    assert all(len(found) == 1 for found in policies.values())
+
+
 def test_results_name_their_worker_and_times() -> None:
     algorithm = make("es", ES)
     executor = make_executor(ExecutorConfig(name="virtual", workers=4), SphereWorker)

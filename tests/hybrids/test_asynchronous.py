@@ -150,22 +150,6 @@ def test_parameters_that_are_not_numbers_never_leave_a_job() -> None:
         must_be_finite(np.array([0.0, np.nan], np.float32), "the individual")
 
 
-def test_a_version_has_one_policy() -> None:
-    """However far the mean has moved since: a checkpoint in the middle and a replay of the journal agree."""
-    algorithm, recipe = asynchronous(round=200)
-    for _ in results(algorithm, recipe, 3):
-        pass
-    policy = algorithm.policy_state()["params"]
-    worker = recipe()
-    moves = algorithm._moves
-    while algorithm._moves < moves + 2:
-        (job,) = algorithm.ask(1)
-        algorithm.tell(job.run(worker))
-    assert algorithm.version == 3
-    np.testing.assert_array_equal(algorithm.policy_state()["params"], policy)
-    assert not np.array_equal(algorithm.center, policy)
-
-
 def test_staleness_is_the_moves_between_birth_and_judgement() -> None:
     algorithm, recipe = asynchronous()
     list(results(algorithm, recipe, 10, name="virtual", workers=6))
