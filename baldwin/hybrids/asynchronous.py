@@ -77,9 +77,11 @@ class OnePlusOneRLConfig(AsynchronousConfig):
 class Asynchronous(Hybrid):
     """The distribution moves with every individual."""
 
+    config: AsynchronousConfig
+
     def __init__(self, gaussian: Gaussian, config: AsynchronousConfig, body: Body) -> None:
         super().__init__(config, body)
-        self.gaussian, self.config = gaussian, config
+        self.gaussian = gaussian
         self._policy = self._now()
         self._lengths: deque[int] = deque(maxlen=config.window)
         self._dispatched = [1, 1]  # individuals that learn, and that do not

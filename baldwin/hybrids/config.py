@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -49,7 +50,7 @@ class SACHalf(SACRule):
 HALVES: dict[str, type[BaseModel]] = {"td3": TD3Half, "sac": SACHalf}
 
 
-class HybridConfig(BaseModel):
+class HybridConfig(BaseModel, ABC):
     """Evolution and gradient together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -92,9 +93,9 @@ class HybridConfig(BaseModel):
         """How much of the surplus is for earlier checkpoints: the other half is for work that is under way."""
         return self.surplus // 2
 
+    @abstractmethod
     def steps_between_versions(self, episode: int) -> int:
         """Learning steps that a version may take with episodes of so many."""
-        raise NotImplementedError
 
     def settled(self) -> Self:
         """With nothing left to the machine."""

@@ -77,11 +77,13 @@ class Generations(Hybrid):
 
     def __init__(self, strategy: CEM, config: CEMRLConfig | PCEMRLConfig, body: Body) -> None:
         super().__init__(config, body)
-        self.strategy, self.config = strategy, config
+        self.strategy = strategy
         self._policy = self._now()
         self._rl = 0 if config.inheritance == "darwinian" else config.rl_individuals
-        self._beside = isinstance(config, PCEMRLConfig) and config.critic == "parallel"
-        self._restless = self._beside and not config.is_on(getattr(config, "back_pressure", None), faithful=False)
+        self._beside = self._restless = False
+        if isinstance(config, PCEMRLConfig):
+            self._beside = config.critic == "parallel"
+            self._restless = self._beside and not config.is_on(config.back_pressure, faithful=False)
         self._last_steps = 0  # learning steps of the last generation
         self._studied_last = False  # restless: what was given last was a study
         self._trials: list[Trial] = []

@@ -59,7 +59,7 @@ class Hybrid(ABC):
     """An algorithm for the loop, made of a strategy, a learner and a replay."""
 
     def __init__(self, config: HybridConfig, body: Body) -> None:
-        self._settings, self._recipe, self.replay, self._seed = config, body.recipe, body.replay, body.recipe.seed
+        self.config, self._recipe, self.replay, self._seed = config, body.recipe, body.replay, body.recipe.seed
         self._limit, self._normalize, self._no_action = body.max_episode_steps, body.normalize, body.no_action
         self.critic: Arrays = flat(body.recipe.learner().critic_state())
         self.moments = Moments.empty(body.recipe.obs_size)
@@ -99,11 +99,11 @@ class Hybrid(ABC):
     @property
     def warming_up(self) -> bool:
         """Whether actions are still random."""
-        return self.learning_steps < self._settings.start_steps
+        return self.learning_steps < self.config.start_steps
 
     @property
     def _warmup_moves(self) -> bool:
-        return self._settings.is_on(self._settings.warmup_moves, faithful=True)
+        return self.config.is_on(self.config.warmup_moves, faithful=True)
 
     def publish(self) -> list[tuple[str, int, Arrays]]:
         """The greedy policy, once a version, for evaluations; jobs carry all that they need."""

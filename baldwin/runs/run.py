@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,85 +19,17 @@ from baldwin.learners import LearnerConfig
 from baldwin.ops.statistics import iqm
 from baldwin.runs.build import Parts, build, greedy_jobs
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, policy_hash, storage, write_checkpoint
+from baldwin.runs.clocks import Clock, Idle, Spans
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.health import Health
 from baldwin.runs.interrupt import Interruptible
 from baldwin.runs.journal import Journal, Record, journal_size, read_journal, redo
 from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop
 from baldwin.runs.record import Lines, MetricsWriter
-from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome, Result
+from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome
 
 Watcher = Callable[["Run", Metrics], None]
-MOST_WORKERS = 16  # whose idle time is in the metrics
 HELD_OUT = 0  # the path of the seeds that training evaluates on
-
-
-@dataclass(slots=True)
-class Clock:
-    """Time spent by all processes that ever worked on the run."""
-
-    wall_before: float = 0.0
-    cpu_workers: float = 0.0
-    cpu_before: float = 0.0
-    _wall: float = field(default_factory=time.monotonic)
-    _cpu: float = field(default_factory=time.process_time)
-
-    @property
-    def wall(self) -> float:
-        """Seconds on the wall."""
-        return self.wall_before + time.monotonic() - self._wall
-
-    @property
-    def cpu(self) -> float:
-        """CPU seconds of this process and of all jobs."""
-        return self.cpu_before + self.cpu_workers + time.process_time() - self._cpu
-
-    def restart(self, wall: float, cpu: float) -> None:
-        """Go on from these readings."""
-        self.wall_before, self.cpu_before, self.cpu_workers = wall, cpu, 0.0
-        self._wall, self._cpu = time.monotonic(), time.process_time()
-
-
-@dataclass(slots=True)
-class Spans:
-    """When the jobs of the generation ran, for the time lost to stragglers."""
-
-    busy: float = 0.0
-    first: float = np.inf
-    last: float = -np.inf
-
-    def add(self, result: Result) -> None:
-        """Count a job."""
-        self.busy += result.finished - result.started
-        self.first, self.last = min(self.first, result.started), max(self.last, result.finished)
-
-    def lost(self, workers: int) -> float:
-        """The share of worker time in which there was nothing to do."""
-        whole = (self.last - self.first) * workers
-        return max(0.0, 1.0 - self.busy / whole) if whole > 0 else 0.0
-
-
-@dataclass(slots=True)
-class Idle:
-    """How long each worker had nothing to do: from the end of a job to the start of its next one."""
-
-    free: dict[int, float] = field(default_factory=dict)  # worker -> when its last job ended
-    gaps: dict[int, float] = field(default_factory=dict)  # since the last turn
-    turned: float = -np.inf
-    now: float = -np.inf
-
-    def add(self, result: Result) -> None:
-        """Count a job."""
-        self.turned = max(self.turned, result.started) if np.isinf(self.turned) else self.turned
-        since = self.free.get(result.worker, self.turned)
-        self.gaps[result.worker] = self.gaps.get(result.worker, 0.0) + max(0.0, result.started - since)
-        self.free[result.worker], self.now = result.finished, max(self.now, result.finished)
-
-    def turn(self) -> Metrics:
-        """The share of the time since the last turn, of each worker that came back meanwhile; of the first few, if there are many."""
-        seconds, self.turned = self.now - self.turned, self.now
-        gaps, self.gaps = self.gaps, {}
-        return {f"idle/{worker}": min(1.0, gaps[worker] / seconds) for worker in sorted(gaps)[:MOST_WORKERS]} if seconds > 0 else {}
 
 
 class Run:

@@ -139,3 +139,22 @@ def test_log_density_up_to_a_constant() -> None:
     known = normal.log_prob(torch.from_numpy(rows)).numpy()
     found = log_density(rows, MEAN, VARIANCE)
     np.testing.assert_allclose(found - found[0], known - known[0])
+
+
+@pytest.mark.parametrize(
+    ("p", "memory", "medians"),
+    [
+        (0.5, None, {1: 2.3e-4, 10: 1e-5, 50: 1e-5}),
+        (1 / 3, None, {1: 6.5e-4, 5: 2.3e-4, 10: 5.4e-5, 50: 1e-5}),
+        (0.1, None, {1: 9.4e-4, 5: 8.7e-4, 10: 7.9e-4, 50: 3.7e-4}),
+        (0.5, 10.0, {1: 9.2e-4, 5: 7.5e-4, 10: 5.7e-4, 50: 6.6e-5}),
+    ],
+)
+def test_where_nobody_is_better_the_variance_falls(p: float, memory: float | None, medians: dict[int, float]) -> None:
+    """Individuals of the distribution itself that all pull alike: the median variance after so many of them."""
+    rng, mean, variance = np.random.default_rng(1), np.zeros(20_000), np.full(20_000, 1e-3)
+    for told in range(1, 51):
+        x = mean + np.sqrt(variance) * rng.standard_normal(len(mean))
+        mean, variance = pulled(mean, variance, x, p, memory, 1e-5)
+        if told in medians:
+            assert np.median(variance) == pytest.approx(medians[told], rel=0.1)
