@@ -70,7 +70,7 @@ class OnePlusOneRLConfig(AsynchronousConfig):
     @property
     def real_strategy(self) -> OnePlusOneRule:
         """The seed's window never slides."""
-        frozen = self.strategy.frozen_window or self.behaviour == "faithful"
+        frozen = self.is_on(self.strategy.frozen_window, faithful=True)
         return self.strategy.model_copy(update={"frozen_window": frozen})
 
 

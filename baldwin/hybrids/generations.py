@@ -45,9 +45,11 @@ class GenerationsConfig(HybridConfig):
         return self.strategy.population * episode
 
     @model_validator(mode="after")
-    def _within_the_population(self) -> Any:
+    def _fits_together(self) -> Any:
         if self.rl_individuals > self.strategy.population:
             raise ValueError(f"expected rl_individuals <= strategy.population={self.strategy.population}; got {self.rl_individuals}")
+        if self.strategy.importance_mixing and self.is_on(self.warmup_moves, faithful=True):
+            raise ValueError("strategy.importance_mixing keeps fitness, which must not be that of random actions: set warmup_moves=false")
         return self
 
 

@@ -89,7 +89,11 @@ class OnePlusOneRule(GaussianRule):
     success: float = Field(0.2, gt=0, lt=1, description="Wanted share of individuals that beat the mean")
     factor: float = Field(0.99, gt=0, lt=1, description="The variance is divided by this above that share, multiplied with it below")
     window: PositiveInt = Field(10, description="Individuals that the share is taken of")
-    frozen_window: bool = Field(False, description="Never forget the first ones, as AES-RL's code: the share is then decided for ever")
+    frozen_window: bool | None = Field(
+        None,
+        description="Never forget the first ones, as AES-RL's code: the share is then decided for ever. "
+        "Unset: no, but for one-plus-one-rl that is faithful",
+    )
 
 
 class OnePlusOneConfig(SteadyConfig, OnePlusOneRule):

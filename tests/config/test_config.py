@@ -97,6 +97,7 @@ def test_another_algorithm_on_a_preset_begins_its_section_anew() -> None:
         ("algorithm.strategy.population=3", "'algorithm.strategy.population'"),
         ("algorithm.learner.name=td4", "td3"),
         ("algorithm.rl_individuals=11", "expected rl_individuals <= strategy.population=10; got 11"),
+        ("algorithm={behaviour: faithful, strategy: {importance_mixing: true}}", "set warmup_moves=false"),
     ],
 )
 def test_what_is_wrong_in_a_hybrid_is_said_by_its_own_keys(override: str, said: str) -> None:

@@ -164,9 +164,10 @@ def test_staleness_is_the_moves_between_birth_and_judgement() -> None:
 def test_switches_of_the_faithful_behaviour() -> None:
     """Trap 4: the window of (1+1)-ES; trap 11: target noise that does not know the action range."""
     for behaviour, frozen, noise in (("faithful", True, 0.1), ("fixed", False, 0.2)):
-        algorithm, _ = asynchronous("one-plus-one-rl", behaviour=behaviour)
-        assert isinstance(algorithm.gaussian, OnePlusOne)
-        assert algorithm.gaussian.config.frozen_window == frozen
+        for chosen, found in ((None, frozen), (True, True), (False, False)):
+            algorithm, _ = asynchronous("one-plus-one-rl", behaviour=behaviour, strategy={"frozen_window": chosen})
+            assert isinstance(algorithm.gaussian, OnePlusOne)
+            assert algorithm.gaussian.config.frozen_window == found
         own = {"algorithm": {"name": "aes-rl", "behaviour": behaviour}, "env": {"id": "Pendulum-v1"}}  # actions within +-2
         rule = build(validate(own)).algorithm._recipe.rule  # type: ignore[attr-defined]
         assert isinstance(rule, TD3Rule)
