@@ -189,10 +189,10 @@ def _must_keep_enough(config: RunConfig, chosen: HybridConfig, world: World) -> 
 def _must_be_smooth(name: str, learner: str, world: World, actions: ActionMap) -> None:
     box, discrete = (isinstance(world.action_space, kind) for kind in (spaces.Box, spaces.Discrete))
     if not (box and actions.bounded) and not (learner == "sac" and discrete):
-        raise ConfigError(
-            f"{name} needs {'a bounded Box or Discrete actions' if learner == 'sac' else 'actions in a bounded Box'}; "
-            f"got {world.action_space}. Wrap the environment, or use algorithm.name=es"
-        )
+        needed = "a bounded Box or Discrete actions" if learner == "sac" else "actions in a bounded Box"
+        sac = "algorithm.name=sac" if name == learner else "algorithm.learner=sac"
+        other = f"{sac} or algorithm.name=es" if discrete else "algorithm.name=es"
+        raise ConfigError(f"{name} needs {needed}; got {world.action_space}. Wrap the environment, or use {other}")
 
 
 def _recipe(config: RunConfig, rule: TD3Rule | SACRule, world: World, actions: ActionMap) -> Recipe:
