@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -190,7 +190,8 @@ class RayExecutor:
         self._queue: deque[Task] = deque()
         self._done: list[Result] = []
         self.counts, self._reported = Counts(), Metrics()
-        self._stillborn, self._patience, self._census, self._lonely = 0, 0.0, 0.0, False
+        self._stillborn: Counter[int] = Counter()  # patience with such a failure -> how many since a worker was made
+        self._patience, self._census, self._lonely = 0.0, 0.0, False
         self._company = time.monotonic() + ALONE - TICK  # when somebody was last there
         self._recruit()
 
@@ -332,7 +333,8 @@ class RayExecutor:
             return None
         if not isinstance(said, Reply):
             member.node, member.address, member.pid = said
-            member.ready, self._stillborn = True, 0
+            member.ready = True
+            self._stillborn.clear()
             return self._say_if_alone()
         task, member.task = member.task, None
         if task is None:
@@ -408,9 +410,9 @@ class RayExecutor:
         """A worker that could not be made. Others may be fine; if none is, there is no point in going on. Several at once count once."""
         if time.monotonic() < self._patience:
             return
-        self._stillborn += 1
-        self._patience = time.monotonic() + min(60.0, 2.0 ** (self._stillborn - 1))
-        if self._stillborn >= patience and not any(m.able for m in self._members):
+        self._stillborn[patience] += 1
+        self._patience = time.monotonic() + min(60.0, 2.0 ** (self._stillborn.total() - 1))
+        if self._stillborn[patience] >= patience and not any(m.able for m in self._members):
             raise BaldwinError(f"a worker could not be made: {reason}")
         log.warning("a worker could not be made: %s", reason)
 

@@ -234,6 +234,28 @@ class broken_worker_outside:  # noqa: N801
         return SphereWorker() if os.getpid() == self.driver else broken_worker()
 
 
+def test_one_that_fails_after_two_that_were_killed_is_the_first_to_fail(ray_with: Make, tmp_path: Path) -> None:
+    executor = ray_with(1, unlucky_worker_outside(os.getpid(), tmp_path))
+    executor.share(CENTER, 0, center(1.0))
+    assert fitness(drain(executor, [job(0)])) == expected(1.0, range(1))
+    assert executor.counts.deaths == 3
+
+
+@dataclass(frozen=True)
+class unlucky_worker_outside:  # noqa: N801
+    driver: int
+    births: Path
+
+    def __call__(self) -> SphereWorker:
+        if os.getpid() == self.driver:
+            return SphereWorker()
+        born = len(list(self.births.iterdir()))
+        (self.births / str(born)).touch()
+        if born < 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return broken_worker() if born == 2 else SphereWorker()
+
+
 def test_with_no_worker_left_it_waits_and_says_so(ray_with: Make, caplog: pytest.LogCaptureFixture) -> None:
     executor = ray_with(1)
     executor.share(CENTER, 0, center(1.0))

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 
-def descendants() -> list[int]:
-    """All processes below this one."""
+def descendants() -> dict[int, int]:
+    """All processes below this one, and the parent of each."""
     parents = {}
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
@@ -23,7 +23,7 @@ def descendants() -> list[int]:
                 return True
         return False
 
-    return [pid for pid in parents if below(pid)]
+    return {pid: parent for pid, parent in parents.items() if below(pid)}
 
 
 def command(pid: int) -> str:
