@@ -17,7 +17,7 @@ import pytest
 from baldwin.errors import BaldwinError, MissingExtra, UserError
 from baldwin.executors import ExecutorConfig, InlineExecutor, RayExecutor
 from baldwin.executors.cluster import cluster_state, connect
-from baldwin.executors.ray import payload
+from baldwin.executors.seats import payload
 from baldwin.types import CENTER, Arrays, Outcome, Result
 from tests.executors.test_executors import CENTER_ARRAYS, broken_worker, drain, job, until
 from tests.toys.processes import descendants
