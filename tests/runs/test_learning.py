@@ -68,7 +68,7 @@ def test_learners_run_fast_robots_within_300_000_steps(preset: str, at_least: fl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("preset", "at_least"), [("halfcheetah-cem-rl", 6000), ("halfcheetah-aes-rl", 4500)])
+@pytest.mark.parametrize(("preset", "at_least"), [("halfcheetah-cem-rl", 6000), ("halfcheetah-aes-rl", 4500), ("hopper-aes-rl", 2000)])
 def test_hybrids_after_300_000_learning_steps(preset: str, at_least: float, tmp_path: Path) -> None:
     run = train(load_config(preset, [], ["executor.name=inline", "stop.learning_steps=300_000"]), tmp_path / "run")
     assert run.score is not None
