@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from baldwin.config import load_config
     from baldwin.runs.history import load_policy
     from baldwin.runs.loop import loop
-    from baldwin.runs.run import drive, resume, start
+    from baldwin.runs.run import resume, start, train
 
-__version__ = "0.1.0"
-__all__ = ["drive", "load_config", "load_policy", "loop", "resume", "start"]
+__version__ = "0.2.0"
+__all__ = ["load_config", "load_policy", "loop", "resume", "start", "train"]
 
 _HOMES = {
     "load_config": "baldwin.config",
     "load_policy": "baldwin.runs.history",
     "loop": "baldwin.runs.loop",
-    "drive": "baldwin.runs.run",
     "resume": "baldwin.runs.run",
     "start": "baldwin.runs.run",
+    "train": "baldwin.runs.run",
 }
 
 

@@ -1,4 +1,4 @@
-"""The nouns that cross rooms."""
+"""The types that cross packages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from baldwin.errors import BaldwinError
 from baldwin.ops.noise import Noise
 
 Arrays = Mapping[str, NDArray[Any]]
 Metrics = dict[str, float]
 Individual = dict[str, float | str]
-"""One line about an individual: its kind, and numbers."""
-Echo = dict[str, str]
-"""What a result depends on besides its job, by name: library versions, arithmetic, a hash of what was shared."""
+"""A record of one individual: its kind, and numbers."""
+Fingerprint = dict[str, str]
+"""What a result depends on besides its job, by name: library versions, arithmetic, hashes of what was shared."""
 State = dict[str, Any]
 """Numbers, strings, arrays and nestings of them: what a checkpoint can hold without pickle."""
 
@@ -26,12 +27,12 @@ CENTER = "center"
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """How a worker rebuilds a candidate: the shared centre plus `scale` times the noise of (generation, pair)."""
+    """How a worker rebuilds a candidate: the shared center plus `scale` times the noise of (generation, pair)."""
 
     noise: Noise
     generation: int
     pair: int
-    scale: float  # sign * sigma; 0.0 is the centre itself
+    scale: float  # sign * sigma; 0.0 is the center itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +46,42 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a trial came to. `fitness` is higher-is-better; NaN with a reason means that the evaluation failed."""
+    """The result of a trial. `fitness` is higher-is-better: a number, or a vector with one name per objective.
+
+    NaN in it, with a reason, means that the evaluation failed.
+    """
 
     ticket: int
-    fitness: float
+    fitness: float | NDArray[np.float64]
     env_steps: int = 0
-    truncated: float = 0.0  # share of its episodes that the clock ended
+    truncated: float = 0.0  # fraction of its episodes that a time limit ended
     reason: str = ""
     arrays: Arrays = field(default_factory=dict)  # whatever else travels: observation moments, transitions, parameters that were changed
     derived: Arrays = field(default_factory=dict)  # what its job could compute again: the journal leaves it out
-    critic_steps: int = 0  # gradient steps that it took
+    critic_steps: int = 0  # gradient steps that the job took
     actor_steps: int = 0
+    replayed_steps: int = 0  # environment steps that were simulated again to continue an episode; not in env_steps
+    objectives: tuple[str, ...] = ()  # names of the components of a vector fitness
+
+    def __post_init__(self) -> None:
+        if np.shape(self.fitness) != ((len(self.objectives),) if self.objectives else ()):
+            raise ValueError(f"expected one fitness per objective {self.objectives}, or a number and no objectives; got {self.fitness}")
 
     @property
     def failed(self) -> bool:
-        """True where the fitness is not a number one could rank."""
-        return not np.isfinite(self.fitness)
+        """True if the fitness is not finite, so that it cannot be ranked."""
+        return not bool(np.isfinite(self.fitness).all())
+
+    @property
+    def scalar(self) -> float:
+        """The fitness, where one number is needed.
+
+        Raises:
+            BaldwinError: it is a vector.
+        """
+        if self.objectives:
+            raise BaldwinError(f"expected one fitness, got {len(self.objectives)} objectives: {', '.join(self.objectives)}")
+        return float(self.fitness)
 
 
 class Batch(NamedTuple):
@@ -75,23 +96,39 @@ class Batch(NamedTuple):
     steps: NDArray[np.int64]  # real length of the window
 
 
+class Shared(NamedTuple):
+    """A value for all workers. They keep every version from `oldest` on, since open jobs may still name those."""
+
+    key: str
+    version: int
+    arrays: Arrays
+    oldest: int
+
+
 class Worker(Protocol):
-    """Where a job runs: it owns an environment and a policy, and holds what was shared."""
+    """Where a job runs: it owns environments and a policy network, and holds what was shared."""
 
-    def receive(self, key: str, version: int, arrays: Arrays) -> None:
-        """Keep a shared value until a newer version of it comes."""
+    def receive(self, shared: Shared) -> None:
+        """Keep a shared value; drop versions of its key before `oldest`."""
 
-    def evaluate(self, trials: Sequence[Trial], plan: Any) -> list[Outcome]:
-        """Play the trials' episodes as planned."""
+    def shared(self, key: str, version: int) -> Arrays:
+        """A shared value.
 
-    def collect(self, plan: Any) -> Outcome:
-        """Go on with training episodes as planned; the transitions are in the outcome's arrays."""
+        Raises:
+            StaleShare: this worker does not hold that version.
+        """
 
-    def echo(self) -> Echo:
-        """What its results depend on now: two workers with equal echoes give equal results."""
+    def evaluate(self, trials: Sequence[Trial], spec: Any) -> list[Outcome]:
+        """Play the trials' episodes; one outcome per trial, in order."""
+
+    def collect(self, job: Any) -> Outcome:
+        """Continue training episodes; the transitions are in the outcome's arrays."""
+
+    def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
+        """What results depend on, given the shared values (key, version) in use: workers with equal ones give equal results."""
 
     def close(self) -> None:
-        """Free the environments."""
+        """Close the environments."""
 
 
 class Job(Protocol):
@@ -99,18 +136,22 @@ class Job(Protocol):
 
     @property
     def kind(self) -> str:
-        """What sort of work it is, for the timeline."""
+        """The kind of work, for the timeline: train, evaluate, collect, critic, ..."""
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """The trials it answers for."""
+        """The tickets that its outcomes carry."""
+
+    @property
+    def stream(self) -> int | None:
+        """Jobs of one stream continue each other's episodes: an executor gives them to the same worker while it lives."""
 
     def run(self, worker: Worker) -> list[Outcome]:
         """Do the work; a pure function of the job and of what was shared."""
 
 
 class Result(NamedTuple):
-    """A job that came back: its outcomes, where and when it ran by the executor's clock, and what it took of other processes' time."""
+    """A finished job: its outcomes, where and when it ran by the executor's clock, and the CPU time it took in other processes."""
 
     job: Job
     outcomes: list[Outcome]
@@ -125,23 +166,23 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many there are now."""
+        """The number of workers now."""
 
     @property
     def slots(self) -> int:
         """How many more jobs it would take now."""
 
-    def share(self, key: str, version: int, arrays: Arrays) -> None:
-        """Make this available to all workers, once."""
+    def share(self, shared: Shared) -> None:
+        """Make a value available to all workers, once."""
 
     def submit(self, job: Job) -> None:
-        """Take a job."""
+        """Accept a job; its result comes from `wait`."""
 
     def wait(self) -> list[Result]:
-        """Block until at least one job is back; an empty list means that nothing is in flight."""
+        """Block until at least one job is finished; an empty list means that nothing is in flight."""
 
     def report(self) -> Metrics:
-        """What is worth knowing about the workers since the last call, such as deaths and bytes; may be nothing."""
+        """Metrics of the workers since the last call, such as deaths and bytes; may be empty."""
 
     def close(self) -> None:
         """Stop all workers."""
@@ -152,22 +193,26 @@ class Algorithm(Protocol):
 
     @property
     def version(self) -> int:
-        """Updates made so far."""
+        """Number of updates made: the generation."""
 
     @property
     def env_steps(self) -> int:
-        """Environment steps spent on training so far."""
+        """Environment steps spent on training."""
 
     @property
     def learning_steps(self) -> int:
-        """Those of them that were learned from; the rest only judged."""
+        """Those of them that were learned from; the rest only evaluated individuals."""
 
     @property
     def gradient_steps(self) -> int:
-        """Back-propagated updates made so far."""
+        """Back-propagated updates made."""
 
-    def publish(self) -> list[tuple[str, int, Arrays]]:
-        """What workers need and do not have yet: (key, version, arrays)."""
+    @property
+    def replayed_steps(self) -> int:
+        """Environment steps that were simulated again because an episode moved to another worker."""
+
+    def publish(self) -> list[Shared]:
+        """What workers need and do not have yet."""
 
     def ask(self, n: int) -> list[Job]:
         """Up to n jobs; an empty list means that it waits for results."""
@@ -176,19 +221,19 @@ class Algorithm(Protocol):
         """Take results in any order, each ticket once; returns metrics when they completed an update."""
 
     def individuals(self) -> list[Individual]:
-        """What became of each individual since the last call; for an algorithm that does not tell, none."""
+        """Records of the individuals that were finished since the last call; empty for algorithms that keep none."""
 
     def policy_state(self) -> Arrays:
         """The greedy policy: parameters and observation statistics."""
 
     def state_dict(self) -> State:
-        """All that changes, open tickets included."""
+        """All that a resumed run needs, open tickets included."""
 
     def load_state_dict(self, state: State) -> None:
-        """Be the algorithm that wrote `state`."""
+        """Continue from a `state_dict`."""
 
     def reissue(self) -> None:
-        """Ask for every open job again, under its old tickets: nobody is working on them any more."""
+        """Give out every open job again, under its old tickets: the workers that had them are gone."""
 
 
 def failed(job: Job, reason: str) -> list[Outcome]:
@@ -197,6 +242,11 @@ def failed(job: Job, reason: str) -> list[Outcome]:
 
 
 def outcome_state(outcome: Outcome) -> State:
-    """An outcome for a checkpoint; `Outcome(**state)` is the way back."""
-    found = {f.name: getattr(outcome, f.name) for f in fields(outcome)}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}
+    """An outcome as a checkpoint holds it."""
+    state = {f.name: getattr(outcome, f.name) for f in fields(outcome)}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in state.items()}
+
+
+def outcome_from_state(state: State) -> Outcome:
+    """The inverse of `outcome_state`."""
+    return Outcome(**(state | {"objectives": tuple(state["objectives"])}))

@@ -18,8 +18,8 @@ import torch
 from baldwin.config import load_config
 from baldwin.learners import SAC, TD3, Learner, SACRule, TD3Rule, replay_columns
 from baldwin.ops.threads import cores, threads
-from baldwin.policies import PolicyConfig
-from baldwin.replay import Replay
+from baldwin.networks import PolicyConfig
+from baldwin.replay import ReplayBuffer
 from baldwin.runs.run import Run, drive, resume, start
 from benchmarks.tools import HERE, peer_python, spread, table
 
@@ -28,10 +28,10 @@ SB3 = ["stable-baselines3==2.9.2", "torch==2.13.0", "gymnasium[mujoco]==1.4.0", 
 UPDATES = 50
 
 
-def filled(rows: int, folder: Path | None = None) -> Replay:
+def filled(rows: int, folder: Path | None = None) -> ReplayBuffer:
     """A replay of noise, as large as HalfCheetah's."""
     rng = np.random.default_rng(0)
-    replay = Replay(replay_columns(OBS, np.empty((0, ACTIONS), np.float32)), rows, seed=0, folder=folder)
+    replay = ReplayBuffer(replay_columns(OBS, np.empty((0, ACTIONS), np.float32)), rows, seed=0, folder=folder)
     never = np.zeros(50_000, np.bool_)
     for _ in range(0, rows, len(never)):
         obs = rng.standard_normal((len(never) + 1, OBS), dtype=np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from baldwin.ops.noise import Noise
-from baldwin.policies import PolicyConfig, make_policy, stack_members
+from baldwin.networks import PolicyConfig, make_network, stack_members
 from baldwin.strategies import ESConfig, OpenAIES
 from baldwin.types import Outcome, Perturbation, Trial
 from benchmarks.tools import table
@@ -24,7 +24,7 @@ def one(dim: int, population: int) -> dict[str, float]:
     """Seconds of ask, noise, update, and peak memory above the start, in this fresh process."""
     config = ESConfig(population=population)
     strategy = OpenAIES(np.zeros(dim, np.float32), config, seed=0)
-    policy = make_policy(PolicyConfig(hidden=[], normalize_obs=False), dim - 1, 1)
+    policy = make_network(PolicyConfig(hidden=[], normalize_obs=False), dim - 1, 1)
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times = []
     for _ in range(3):
@@ -59,7 +59,7 @@ def low_rank() -> None:
     """One policy step of 32 individuals, full against rank 1, and rebuilding their noise."""
     rows = []
     for width in (32, 64, 128, 256, 512, 1024):
-        policy = make_policy(PolicyConfig(hidden=[width, width]), 17, 6)
+        policy = make_network(PolicyConfig(hidden=[width, width]), 17, 6)
         center, x = torch.from_numpy(policy.init(0)), torch.zeros(32, 17)
         cost = {}
         for rank in (0, 1):

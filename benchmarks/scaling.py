@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from baldwin.config import load_config
 from baldwin.executors import ExecutorConfig, RayExecutor, VirtualExecutor
 from baldwin.ops.noise import Noise, weighted_halves
-from baldwin.rollout import Plan
+from baldwin.rollout import RolloutSpec
 from baldwin.runs.build import build
 from baldwin.runs.journal import read_journal
 from baldwin.runs.run import drive, start
-from baldwin.types import CENTER, Arrays, Echo, Outcome, Perturbation, Trial
+from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Perturbation, Trial
 from benchmarks.tools import table
 
 POPULATION, BLOCK, DIM = 11_520, 8, 5_702
@@ -39,7 +39,7 @@ class Costs:
     update: float  # of one generation, all pairs
 
 
-class Idle:
+class IdleMeter:
     """A worker for jobs that do nothing."""
 
     def receive(self, key: str, version: int, arrays: Arrays) -> None: ...
@@ -47,7 +47,7 @@ class Idle:
     def evaluate(self, trials: object, plan: object) -> list[Outcome]:
         return []
 
-    def echo(self) -> Echo:
+    def fingerprint(self) -> Fingerprint:
         return {}
 
     def close(self) -> None: ...
@@ -78,7 +78,7 @@ def rollout_costs(name: str) -> tuple[float, float, float, float]:
     for generation in range(8):
         for width in (2, 8, 32):
             trials = [Trial(n, 0, Perturbation(noise, generation, n // 2, 0.05)) for n in range(width)]
-            plan = Plan("train", 0, np.arange(width, dtype=np.int64), generation, limit=(20, 60, 200)[generation % 3], collect=True)
+            plan = RolloutSpec("train", 0, np.arange(width, dtype=np.int64), generation, limit=(20, 60, 200)[generation % 3], collect=True)
             worker.evaluate(trials, plan)  # the first at this width makes the environments
             begun = time.perf_counter()
             steps = [o.env_steps for o in worker.evaluate(trials, plan)]
@@ -92,7 +92,7 @@ def rollout_costs(name: str) -> tuple[float, float, float, float]:
 
 def ray_costs() -> tuple[float, float]:
     """(latency of one job, the driver's own time for one of many)."""
-    executor = RayExecutor(Idle, ExecutorConfig(name="ray", workers=2))
+    executor = RayExecutor(IdleMeter, ExecutorConfig(name="ray", workers=2))
     try:
         for _ in range(20):
             executor.submit(Cost(0, 0))
@@ -138,7 +138,7 @@ def simulate(played: NDArray[np.int64], workers: int, refill: bool, costs: Costs
     blocks *= np.random.default_rng(1).lognormal(0, costs.jitter, len(blocks))
     jobs = blocks if refill else np.array([part.sum() for part in np.array_split(blocks, workers)])
     config = ExecutorConfig(name="virtual", workers=workers, step_seconds=1e-6, latency=costs.latency, jitter=0.0)
-    executor = VirtualExecutor(Idle, config)
+    executor = VirtualExecutor(IdleMeter, config)
     waiting = [Cost(n, int(cost)) for n, cost in enumerate(jobs)]
     while waiting or executor.slots < workers:
         while waiting and executor.slots:

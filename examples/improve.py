@@ -4,11 +4,11 @@ import gymnasium as gym
 import numpy as np
 
 from baldwin.learners import TD3, TD3Rule, replay_columns
-from baldwin.policies import PolicyConfig
-from baldwin.replay import Replay
+from baldwin.networks import PolicyConfig
+from baldwin.replay import ReplayBuffer
 
 
-def live(replay: Replay, steps: int) -> None:
+def live(replay: ReplayBuffer, steps: int) -> None:
     """Random actions in Pendulum, remembered; actions are in units of half the range, [-1, 1]."""
     env, rng = gym.make("Pendulum-v1"), np.random.default_rng(0)
     obs, _ = env.reset(seed=0)
@@ -22,7 +22,7 @@ def live(replay: Replay, steps: int) -> None:
 
 
 def main(steps: int = 5000, updates: int = 1000) -> tuple[float, float]:
-    replay = Replay(replay_columns(3, np.empty((0, 1), np.float32)), capacity=10_000, seed=0)
+    replay = ReplayBuffer(replay_columns(3, np.empty((0, 1), np.float32)), capacity=10_000, seed=0)
     live(replay, steps)
     policy = PolicyConfig(hidden=[64, 64], activation="relu", init="torch", normalize_obs=False)
     learner = TD3(policy, TD3Rule(batch=128, threads=1, critic_lr=1e-3, actor_lr=1e-3), obs_size=3, actions=1, seed=0)

@@ -29,18 +29,46 @@ out, err = Console(soft_wrap=True, width=WIDE), Console(stderr=True, soft_wrap=T
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("-m", metavar="KEY=VALUE", help="Override a key, as in -m algorithm.lr=0.02; values are YAML.")
+    list[str] | None,
+    typer.Option(
+        "-m", metavar="KEY=VALUE ...", help="Override keys, as in -m algorithm.lr=0.02 run.seed=3; values are YAML. May be repeated."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the summary.")]
+
+
+def repeat_options(args: list[str]) -> list[str]:
+    """`-m a=1 b=2` -> `-m a=1 -m b=2`, which is what the parser understands.
+
+    A further value of -m has an '=', one of -c is a file or ends with .yaml: no preset does.
+    """
+    out: list[str] = []
+    option = ""
+    for previous, arg in zip(["", *args], args, strict=False):
+        if arg.startswith("-"):
+            option = arg if arg in ("-c", "-m") else ""
+        elif previous not in ("-c", "-m") and option:
+            further = "=" in arg if option == "-m" else arg.endswith((".yaml", ".yml")) or Path(arg).is_file()
+            if further:
+                out.append(option)
+            else:
+                option = ""
+        out.append(arg)
+    return out
 
 
 @app.command()
 def train(
     preset: Annotated[
-        str | None, typer.Argument(metavar="PRESET", help="A name from: baldwin list presets. May be left out if -c or -m set env.id.")
+        str | None, typer.Argument(metavar="PRESET", help="A name from: baldwin list presets. Or leave it out and give --env, -c or -m.")
+    ] = None,
+    algo: Annotated[str | None, typer.Option("--algo", metavar="NAME", help="A name from: baldwin list algorithms; default: es.")] = None,
+    env: Annotated[
+        str | None,
+        typer.Option("--env", metavar="ID", help="Any environment. Takes the algorithm's tuned section for it, if there is one."),
     ] = None,
     files: Annotated[
-        list[Path] | None, typer.Option("-c", metavar="FILE", help="A YAML file, merged over the preset; may be repeated.")
+        list[Path] | None, typer.Option("-c", metavar="FILE ...", help="YAML files, merged over the preset in this order. May be repeated.")
     ] = None,
     overrides: Overrides = None,
     out_dir: Annotated[
@@ -50,37 +78,37 @@ def train(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the config and exit.")] = False,
 ) -> None:
     """Train; Ctrl-C saves and says how to go on."""
-    from baldwin.config import RunConfig, load_config
+    from baldwin.config import config_schema, load_config
 
     if schema:
-        print(json.dumps(RunConfig.model_json_schema(), indent=1))
+        print(json.dumps(config_schema(), indent=1))
         return
-    if preset is None and not files and not overrides:
-        raise UserError("train needs a PRESET, -c FILE or -m env.id=...: see baldwin list presets")
+    if preset is None and env is None and not files and not overrides:
+        raise UserError("train needs a PRESET, --algo and --env, -c FILE or -m env.id=...: see baldwin list presets")
     from baldwin.runs.run import start
 
-    _drive(lambda: start(load_config(preset, files or (), overrides or ()), out_dir), quiet)
+    _train(lambda: start(load_config(preset, files or (), overrides or (), algorithm=algo, env=env), out_dir), quiet)
 
 
 @app.command()
 def resume(directory: RunDir, overrides: Overrides = None, quiet: Quiet = False) -> None:
-    """Go on exactly where a run stopped, also after kill -9. -m may change stop, run and executor."""
+    """Continue a run exactly where it stopped, also after kill -9. -m may change stop, run and executor."""
     from baldwin.runs.run import Run
-    from baldwin.runs.run import resume as pick_up
+    from baldwin.runs.run import resume as resume_run
 
     def prepare() -> Run:
-        run, complaints = pick_up(directory, overrides or ())
-        for text in complaints:
-            err.print(f"warning: {text}; using an earlier one", markup=False)
+        run, warnings = resume_run(directory, overrides or ())
+        for text in warnings:
+            err.print(f"warning: {text}", markup=False)
         return run
 
-    _drive(prepare, quiet)
+    _train(prepare, quiet)
 
 
-def _drive(prepare: Callable[[], Any], quiet: bool) -> None:
+def _train(prepare: Callable[[], Any], quiet: bool) -> None:
     from baldwin.runs.progress import make_progress
     from baldwin.runs.report import plot_run
-    from baldwin.runs.run import drive
+    from baldwin.runs.run import train as train_run
 
     run = prepare()
     path = run.directory.path
@@ -88,7 +116,7 @@ def _drive(prepare: Callable[[], Any], quiet: bool) -> None:
         out.print(f"run directory: {path}", markup=False, highlight=False)
     try:
         with make_progress(run.config, out, quiet) as progress:
-            drive(run, [progress])
+            train_run(run, [progress])
     except KeyboardInterrupt:
         plot_run(run.directory)
         err.print(f"stopped at generation {run.algorithm.version}; saved. Go on with: baldwin resume {path}", markup=False)
@@ -231,12 +259,19 @@ def timeline(
 def list_(
     what: Annotated[str, typer.Argument(metavar="presets|algorithms|envs", help="What to list.")],
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Only names that match; * and ? are wildcards.")] = "*",
+    algo: Annotated[str, typer.Option("--algo", metavar="PATTERN", help="presets: only of these algorithms.")] = "*",
+    env: Annotated[str, typer.Option("--env", metavar="PATTERN", help="presets: only for these environments.")] = "*",
+    as_json: Json = False,
 ) -> None:
     """List presets, algorithms, or environments with the backend that would serve each."""
     from baldwin.runs.catalog import CATALOGS, matching
 
-    for name, note in matching(pick(CATALOGS, what, "list")(), pattern):
-        print(f"{name:40} {note}")
+    rows = matching(pick(CATALOGS, what, "list")(), name=pattern, algorithm=algo, env=env)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print(f"{row['name']:40} {row['about']}")
 
 
 cluster = typer.Typer(help="Look at a Ray cluster.", no_args_is_help=True, rich_markup_mode=None)
@@ -299,7 +334,7 @@ def main() -> None:
     """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C, 1 anything else."""
     sys.path.insert(0, os.getcwd())  # a user's own package in the working directory
     try:
-        app()
+        app(args=repeat_options(sys.argv[1:]))
     except UserError as error:
         err.print(f"error: {error}", markup=False, highlight=False)
         sys.exit(2)

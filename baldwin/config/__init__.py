@@ -1,6 +1,17 @@
-"""What was chosen: YAML files and overrides, merged into one frozen, validated model."""
+"""Configuration: YAML files and overrides, merged into one frozen, validated model."""
 
-from baldwin.config.load import list_presets, load_config, read_config, write_config
-from baldwin.config.model import ALGORITHM_CONFIGS, RunConfig, RunSection, StopSection
+from baldwin.config.load import load_config, read_config, write_config
+from baldwin.config.model import RunConfig, RunSection, StopSection, config_schema
+from baldwin.config.preset import Preset, list_presets
 
-__all__ = ["ALGORITHM_CONFIGS", "RunConfig", "RunSection", "StopSection", "list_presets", "load_config", "read_config", "write_config"]
+__all__ = [
+    "Preset",
+    "RunConfig",
+    "RunSection",
+    "StopSection",
+    "config_schema",
+    "list_presets",
+    "load_config",
+    "read_config",
+    "write_config",
+]

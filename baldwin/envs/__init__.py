@@ -1,6 +1,19 @@
-"""Worlds: several copies of one environment, stepped side by side, whichever simulator serves them."""
+"""Environments: several copies of one, stepped side by side, whichever simulator serves them."""
 
-from baldwin.envs.lanes import EnvConfig, Lanes, Steps, World
-from baldwin.envs.serve import choose_backend, list_envs, make_filmed, make_lanes, probe
+from baldwin.envs import envpool, gymnasium, mujoco  # noqa: F401 - they register themselves
+from baldwin.envs.backends import check_env, choose_backend, list_envs, make_render_env, make_vector_env
+from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, StepResult, VectorEnv
 
-__all__ = ["EnvConfig", "Lanes", "Steps", "World", "choose_backend", "list_envs", "make_filmed", "make_lanes", "probe"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "EnvConfig",
+    "EnvSpec",
+    "StepResult",
+    "VectorEnv",
+    "check_env",
+    "choose_backend",
+    "list_envs",
+    "make_render_env",
+    "make_vector_env",
+]

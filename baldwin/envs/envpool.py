@@ -8,12 +8,13 @@ import warnings
 from functools import cache
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from baldwin.envs.gymnasium import flat_size
-from baldwin.envs.lanes import EnvConfig, Ids, Steps, World
+from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, missing_extra, nearest
 from baldwin.ops.seeds import mix
 
@@ -24,8 +25,8 @@ warnings.filterwarnings("ignore", message=".*precision lowered by casting to flo
 RESETS_ONLY = frozenset({"envpool.mujoco.gym", "envpool.classic_control"})
 """Families in which random numbers decide the start of an episode and nothing after it.
 
-Then a lane's k-th start does not depend on what was played before, and a pool, dear to make (1-2 ms a lane), can be carried from job to
-job and fast-forwarded by resets. In the other families the two of a pair meet the same world only in the first episode on their lanes.
+Then the k-th start of an environment does not depend on what was played before, and a pool, which takes 1-2 ms per environment to make,
+can be kept from job to job and fast-forwarded by resets. In the other families equal seeds give equal starts only in the first episode.
 """
 
 
@@ -39,8 +40,8 @@ def ids() -> dict[str, str]:
     return {name: str(spec[0]) for name, spec in registry.specs.items()}
 
 
-def make_pool(config: EnvConfig, lane_seeds: NDArray[np.int64]) -> Any:
-    """A pool with one seed a lane.
+def make_pool(config: EnvConfig, env_seeds: NDArray[np.int64]) -> Any:
+    """A pool with one seed per environment.
 
     Raises:
         MissingExtra: EnvPool is not installed.
@@ -55,7 +56,7 @@ def make_pool(config: EnvConfig, lane_seeds: NDArray[np.int64]) -> Any:
     limit = {"max_episode_steps": config.max_episode_steps} if config.max_episode_steps else {}
     try:
         return envpool.make(
-            config.id, env_type="gymnasium", num_envs=len(lane_seeds), num_threads=1, env_seed=lane_seeds.tolist(), **limit, **config.kwargs
+            config.id, env_type="gymnasium", num_envs=len(env_seeds), num_threads=1, env_seed=env_seeds.tolist(), **limit, **config.kwargs
         )
     except Exception as error:
         raise EnvironmentFailure(
@@ -63,17 +64,17 @@ def make_pool(config: EnvConfig, lane_seeds: NDArray[np.int64]) -> Any:
         ) from error
 
 
-def describe(config: EnvConfig) -> World:
+def describe(config: EnvConfig) -> EnvSpec:
     """The spaces and the time limit of a pool's environments."""
     pool = make_pool(config, np.zeros(1, np.int64))
     limit = getattr(pool.spec.config, "max_episode_steps", None)
-    return World(flat_size(pool.observation_space, config), pool.observation_space, pool.action_space, limit, "envpool")
+    return EnvSpec(flat_size(pool.observation_space, config), pool.observation_space, pool.action_space, limit, "envpool")
 
 
-class EnvPoolLanes:
-    """A pool whose lanes count their resets. Seeds are fixed when a pool is made, so new seeds mean a new pool."""
+class EnvPoolVectorEnv:
+    """A pool that counts the resets of its environments. Seeds are fixed when a pool is made, so new seeds mean a new pool."""
 
-    def __init__(self, config: EnvConfig, world: World, width: int) -> None:
+    def __init__(self, config: EnvConfig, env_spec: EnvSpec, width: int) -> None:
         self.width = width
         self.failures: dict[int, str] = {}
         self._config = config
@@ -81,20 +82,20 @@ class EnvPoolLanes:
         self._carry = ids().get(config.id) in RESETS_ONLY
         self._seeds = np.full(width, -1, np.int64)
         self._episode = np.zeros(width, np.int64)
-        self._size = world.obs_size
-        self._space = world.obs_space
-        self._plain = isinstance(world.obs_space, spaces.Box)
+        self._size = env_spec.obs_size
+        self._space = env_spec.obs_space
+        self._plain = isinstance(env_spec.obs_space, spaces.Box)
 
-    def open(self, seeds: NDArray[np.int64], skip: int) -> None:
-        carried = self._carry and np.array_equal(seeds, self._seeds) and bool((self._episode <= skip).all())
-        if not carried:
+    def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
+        keep = self._carry and np.array_equal(seeds, self._seeds) and bool((self._episode <= first_episode).all())
+        if not keep:
             self.close()
             # Where episodes are not independent of each other, a job begins at seeds of its own.
-            own = seeds if self._carry else np.array([mix(int(s), skip) for s in seeds])
+            own = seeds if self._carry else np.array([mix(int(s), first_episode) for s in seeds])
             self._pool = make_pool(self._config, own)
             self._seeds[:] = seeds
-            self._episode[:] = 0 if self._carry else skip
-        while (behind := np.flatnonzero(self._episode < skip).astype(np.int32)).size:
+            self._episode[:] = 0 if self._carry else first_episode
+        while (behind := np.flatnonzero(self._episode < first_episode).astype(np.int32)).size:
             self.reset(behind)
 
     def reset(self, ids: Ids) -> NDArray[Any]:
@@ -102,9 +103,9 @@ class EnvPoolLanes:
         obs, _ = self._pool.reset(ids)
         return self._flat(obs)
 
-    def step(self, actions: NDArray[Any], ids: Ids) -> Steps:
+    def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
         obs, reward, terminated, truncated, _ = self._pool.step(actions, ids)
-        return Steps(self._flat(obs), reward, terminated, truncated)
+        return StepResult(self._flat(obs), reward, terminated, truncated)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -118,3 +119,12 @@ class EnvPoolLanes:
             return np.asarray(obs).reshape(len(obs), self._size)
         rows = obs if not isinstance(obs, dict) else [dict(zip(obs, row, strict=True)) for row in zip(*obs.values(), strict=True)]
         return np.stack([np.asarray(spaces.flatten(self._space, row)) for row in rows])
+
+
+def serves(config: EnvConfig) -> bool:
+    """Whether `auto` may take this backend: where it can seed every episode, or where nobody else has the id."""
+    family = ids().get(config.id)
+    return family in RESETS_ONLY or bool(family and config.id not in gym.registry)
+
+
+BACKENDS.add("envpool", Backend(describe, EnvPoolVectorEnv, priority=1, serves=serves, list_ids=lambda: list(ids())))

@@ -1,4 +1,4 @@
-"""The universal backend: any Gymnasium environment, one object a lane, all in this process."""
+"""The universal backend: any Gymnasium environment, one object per copy, all in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from baldwin.envs.lanes import EnvConfig, Ids, Steps, World
+from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, missing_extra, nearest
 from baldwin.ops.seeds import mix
 
@@ -75,12 +75,12 @@ def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
         ) from error
 
 
-def describe(config: EnvConfig) -> World:
+def describe(config: EnvConfig) -> EnvSpec:
     """The spaces and the time limit of an environment."""
     _, limit = maker(config)
     env = make_env(config)
     try:
-        return World(flat_size(env.observation_space, config), env.observation_space, env.action_space, limit, "gymnasium")
+        return EnvSpec(flat_size(env.observation_space, config), env.observation_space, env.action_space, limit, "gymnasium")
     finally:
         env.close()
 
@@ -93,51 +93,51 @@ def flat_size(space: gym.Space[Any], config: EnvConfig) -> int:
         raise EnvironmentFailure(f"environment {config.id!r} has an observation space that cannot be flattened: {space}") from error
 
 
-class GymnasiumLanes:
-    """One environment object a lane, made when first used; every episode is seeded by itself."""
+class GymnasiumVectorEnv:
+    """One environment object per copy, made when first used; every episode has a seed of its own."""
 
-    def __init__(self, config: EnvConfig, world: World, width: int) -> None:
+    def __init__(self, config: EnvConfig, env_spec: EnvSpec, width: int) -> None:
         self.width = width
         self.failures: dict[int, str] = {}
-        self._config, self._world = config, world
+        self._config, self._world = config, env_spec
         self._envs: list[gym.Env[Any, Any] | None] = [None] * width
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
-        space = world.obs_space
-        self._flat: Callable[[Any], Any] = (
+        space = env_spec.obs_space
+        self._flatten: Callable[[Any], Any] = (
             (lambda o: o) if isinstance(space, spaces.Box) and len(space.shape) == 1 else (lambda o: spaces.flatten(space, o))
         )
-        self._shape = (world.obs_size,)
+        self._shape = (env_spec.obs_size,)
 
-    def open(self, seeds: NDArray[np.int64], skip: int) -> None:
+    def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
         self._seeds[:] = seeds
-        self._episode[:] = skip
+        self._episode[:] = first_episode
         self.failures.clear()
 
     def reset(self, ids: Ids) -> NDArray[Any]:
         obs = np.full((len(ids), *self._shape), np.nan)
-        for row, lane in enumerate(ids.tolist()):
-            seed = mix(int(self._seeds[lane]), int(self._episode[lane]))
-            self._episode[lane] += 1
+        for row, index in enumerate(ids.tolist()):
+            seed = mix(int(self._seeds[index]), int(self._episode[index]))
+            self._episode[index] += 1
             try:
-                self._take(obs, row, self._env(lane).reset(seed=seed)[0])
+                self._write_obs(obs, row, self._env(index).reset(seed=seed)[0])
             except Exception as error:
-                self._break(lane, "reset", error)
+                self._discard(index, "reset", error)
         return obs
 
-    def step(self, actions: NDArray[Any], ids: Ids) -> Steps:
+    def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
         k = len(ids)
         obs = np.empty((k, *self._shape))
         reward, terminated, truncated = np.zeros(k), np.zeros(k, np.bool_), np.zeros(k, np.bool_)
         envs = self._envs
-        for row, lane in enumerate(ids.tolist()):
+        for row, index in enumerate(ids.tolist()):
             try:
-                seen, reward[row], terminated[row], truncated[row], _ = envs[lane].step(actions[row])
-                self._take(obs, row, seen)
+                seen, reward[row], terminated[row], truncated[row], _ = envs[index].step(actions[row])
+                self._write_obs(obs, row, seen)
             except Exception as error:
                 obs[row], terminated[row] = np.nan, True
-                self._break(lane, "step", error)
-        return Steps(obs, reward, terminated, truncated)
+                self._discard(index, "step", error)
+        return StepResult(obs, reward, terminated, truncated)
 
     def close(self) -> None:
         for env in self._envs:
@@ -145,24 +145,27 @@ class GymnasiumLanes:
                 env.close()
         self._envs = [None] * self.width
 
-    def _env(self, lane: int) -> gym.Env[Any, Any]:
-        env = self._envs[lane]
+    def _env(self, index: int) -> gym.Env[Any, Any]:
+        env = self._envs[index]
         if env is None:
-            env = self._envs[lane] = make_env(self._config)
+            env = self._envs[index] = make_env(self._config)
         return env
 
-    def _take(self, obs: NDArray[Any], row: int, seen: Any) -> None:
-        seen = self._flat(seen)
+    def _write_obs(self, obs: NDArray[Any], row: int, seen: Any) -> None:
+        seen = self._flatten(seen)
         if np.shape(seen) != self._shape:
             raise ValueError(shape_message(self._shape, np.shape(seen)))
         obs[row] = seen
 
-    def _break(self, lane: int, verb: str, error: Exception) -> None:
-        """A broken environment is thrown away; the next episode on the lane gets a new one."""
-        self.failures.setdefault(lane, f"environment {self._config.id!r} failed in {verb}(): {type(error).__name__}: {error}")
-        self._envs[lane] = None
+    def _discard(self, index: int, verb: str, error: Exception) -> None:
+        """Drop an environment that failed; its next episode gets a new one."""
+        self.failures.setdefault(index, f"environment {self._config.id!r} failed in {verb}(): {type(error).__name__}: {error}")
+        self._envs[index] = None
 
 
 def shape_message(expected: tuple[int, ...], got: tuple[int, ...]) -> str:
     """The error for an observation that its space forbids."""
     return f"expected an observation of shape {expected}, as observation_space says; got {got}. Make the two agree in the environment."
+
+
+BACKENDS.add("gymnasium", Backend(describe, GymnasiumVectorEnv, priority=0, serves=lambda config: True))

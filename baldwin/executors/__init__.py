@@ -1,10 +1,8 @@
-"""Where work happens. They carry jobs and shared arrays, and know nothing of what either means."""
+"""Where jobs run. Executors carry jobs and shared arrays, and know nothing of what either means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from baldwin.executors.config import ExecutorConfig, WorkerFactory
+from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory
 from baldwin.executors.inline import InlineExecutor
 from baldwin.executors.process import ProcessExecutor
 from baldwin.executors.ray import RayExecutor
@@ -13,14 +11,7 @@ from baldwin.types import Executor
 
 __all__ = ["EXECUTORS", "ExecutorConfig", "InlineExecutor", "ProcessExecutor", "RayExecutor", "VirtualExecutor", "make_executor"]
 
-EXECUTORS: dict[str, Callable[[WorkerFactory, ExecutorConfig], Executor]] = {
-    "inline": InlineExecutor,
-    "process": ProcessExecutor,
-    "virtual": VirtualExecutor,
-    "ray": RayExecutor,
-}
-
 
 def make_executor(config: ExecutorConfig, make_worker: WorkerFactory) -> Executor:
     """The executor that the config names."""
-    return EXECUTORS[config.name](make_worker, config)
+    return EXECUTORS.find(config.name)(make_worker, config)

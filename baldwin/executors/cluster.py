@@ -1,4 +1,4 @@
-"""A Ray cluster, whoever works on it: to join or start one, and to look at it."""
+"""A Ray cluster: joining or starting one, and its status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from baldwin.executors.config import ExecutorConfig
 from baldwin.ops.threads import cores
 
 NAMESPACE = "baldwin"
-BOARD = "board-"
+STATUS_ACTOR = "baldwin-status-"
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -28,19 +28,19 @@ LOCAL_SETTINGS = {
 }
 
 
-class Board:
-    """A small actor that others may ask how this run's workers are doing; it ends with the run."""
+class StatusActor:
+    """An actor that `baldwin cluster status` asks about this run's workers; it ends with the run."""
 
     def __init__(self) -> None:
-        self._text: dict[str, Any] = {}
+        self._status: dict[str, Any] = {}
 
-    def write(self, text: dict[str, Any]) -> None:
-        """Replace what stands there."""
-        self._text = text
+    def write(self, status: dict[str, Any]) -> None:
+        """Replace the status."""
+        self._status = status
 
     def read(self) -> dict[str, Any]:
-        """What stands there."""
-        return self._text
+        """The last status."""
+        return self._status
 
 
 def connect(config: ExecutorConfig) -> bool:
@@ -72,7 +72,7 @@ def connect(config: ExecutorConfig) -> bool:
             count = config.workers if isinstance(config.workers, int) else 0
             ray.init(address="local", num_cpus=max(count, cores()), include_dashboard=False, **options)
         else:
-            _knock(config.address)
+            _check_reachable(config.address)
             ray.init(address=config.address, **options)
     except OSError as error:
         raise UserError(
@@ -85,8 +85,8 @@ def connect(config: ExecutorConfig) -> bool:
     return True
 
 
-def _knock(address: str) -> None:
-    """Ray itself would try for minutes before it says that nobody is there; for `auto` also where a dead cluster left its address."""
+def _check_reachable(address: str) -> None:
+    """Fail at once where nobody listens: Ray itself would try for minutes, for `auto` also where a dead cluster left its address."""
     if address == "auto":
         from ray._private.services import canonicalize_bootstrap_address
 
@@ -97,7 +97,7 @@ def _knock(address: str) -> None:
 
 
 def cluster_state(address: str) -> dict[str, Any]:
-    """The nodes of a cluster, and what stands on the boards of the runs that use it."""
+    """The nodes of a cluster, and the status of the runs that use it."""
     started = connect(ExecutorConfig(name="ray", address=address))
     import ray
 
@@ -106,9 +106,9 @@ def cluster_state(address: str) -> dict[str, Any]:
             {"node": n["NodeManagerAddress"], "alive": n["Alive"], "cpus": n["Resources"].get("CPU", 0.0), "id": n["NodeID"]}
             for n in ray.nodes()
         ]
-        boards = [b["name"] for b in ray.util.list_named_actors(all_namespaces=True) if b["name"].startswith(BOARD)]
+        actors = [a["name"] for a in ray.util.list_named_actors(all_namespaces=True) if a["name"].startswith(STATUS_ACTOR)]
         runs = []
-        for name in sorted(boards):
+        for name in sorted(actors):
             with contextlib.suppress(Exception):  # a run that ended this moment
                 runs.append(ray.get(ray.get_actor(name, namespace=NAMESPACE).read.remote(), timeout=10))
         free = ray.available_resources().get("CPU", 0.0)

@@ -1,4 +1,4 @@
-"""How work is spread, and the guard rails around one job."""
+"""Where jobs run, and how one job is run."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
+from baldwin.config_base import ConfigModel
 from baldwin.ops.threads import cores
-from baldwin.types import Job, Outcome, Worker, failed
+from baldwin.registry import Registry
+from baldwin.types import Executor, Job, Outcome, Worker, failed
 
 WorkerFactory = Callable[[], Worker]
 
 
-class ExecutorConfig(BaseModel):
+class ExecutorConfig(ConfigModel):
     """Where jobs run. Results do not depend on any of this."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: Literal["inline", "process", "virtual", "ray"] = Field(
-        "process", description="inline: this process; process: all cores; ray: a cluster; virtual: simulated workers"
-    )
+    name: str = Field("process", description="inline: this process; process: all cores; ray: a cluster; virtual: simulated workers")
     workers: PositiveInt | Literal["auto", "max"] = Field(
         "auto", description="auto and max: as many as there are cores; with ray, as the cluster has, growing with it"
     )
@@ -40,10 +38,24 @@ class ExecutorConfig(BaseModel):
     jitter: float = Field(0.1, ge=0, description="virtual: spread (sigma of a log-normal) of each job's cost")
     seed: int = Field(0, ge=0, description="virtual: of the jitter")
 
+    @field_validator("name")
+    @classmethod
+    def _name_is_registered(cls, value: str) -> str:
+        EXECUTORS.find(value)
+        return value
+
+    @property
+    def sees_files(self) -> bool:
+        """Whether workers can read the files of the driver's machine."""
+        return self.name != "ray" or self.address == "local"
+
     @property
     def count(self) -> int:
         """The number of workers, `auto` resolved."""
         return self.workers if isinstance(self.workers, int) else cores()
+
+
+EXECUTORS: Registry[Callable[[WorkerFactory, ExecutorConfig], Executor]] = Registry("executor")
 
 
 class DeadlinePassed(BaseException):

@@ -1,11 +1,11 @@
-"""Everything in this process: the debugger's friend, and the reference for the others."""
+"""All jobs in this process: for debugging, and as the reference for the other executors."""
 
 from __future__ import annotations
 
 import time
 
-from baldwin.executors.config import DeadlinePassed, ExecutorConfig, WorkerFactory, deadline, run_job
-from baldwin.types import Arrays, Job, Metrics, Result, failed
+from baldwin.executors.config import EXECUTORS, DeadlinePassed, ExecutorConfig, WorkerFactory, deadline, run_job
+from baldwin.types import Job, Metrics, Result, Shared, failed
 
 
 class InlineExecutor:
@@ -15,7 +15,7 @@ class InlineExecutor:
         self._config = config or ExecutorConfig(name="inline")
         self._make_worker = make_worker
         self._worker = make_worker()
-        self._shares: dict[str, tuple[int, Arrays]] = {}
+        self._shared: list[Shared] = []  # for a worker that replaces this one
         self._queue: list[Job] = []
 
     @property
@@ -28,13 +28,13 @@ class InlineExecutor:
         """One job at a time."""
         return 1 - len(self._queue)
 
-    def share(self, key: str, version: int, arrays: Arrays) -> None:
-        """Hand it to the worker."""
-        self._shares[key] = (version, arrays)
-        self._worker.receive(key, version, arrays)
+    def share(self, shared: Shared) -> None:
+        """Hand the value to the worker."""
+        self._shared = [s for s in self._shared if s.key != shared.key or s.version >= shared.oldest] + [shared]
+        self._worker.receive(shared)
 
     def submit(self, job: Job) -> None:
-        """Keep it for `wait`."""
+        """Keep the job for `wait`."""
         self._queue.append(job)
 
     def wait(self) -> list[Result]:
@@ -48,21 +48,24 @@ class InlineExecutor:
                     outcomes, _ = run_job(job, self._worker)
             except DeadlinePassed as error:
                 outcomes = failed(job, str(error))
-                self._replace()
+                self._replace_worker()
             results.append(Result(job, outcomes, 0, started, time.monotonic(), 0.0))
         return results
 
-    def _replace(self) -> None:
-        """A worker that was broken off in the middle of something is not to be trusted any more."""
+    def _replace_worker(self) -> None:
+        """After a job was interrupted, its environments are in an unknown state."""
         self._worker.close()
         self._worker = self._make_worker()
-        for key, (version, arrays) in self._shares.items():
-            self._worker.receive(key, version, arrays)
+        for shared in self._shared:
+            self._worker.receive(shared)
 
     def report(self) -> Metrics:
-        """Nothing ever happens here."""
+        """There is nothing to report of this process."""
         return {}
 
     def close(self) -> None:
-        """Free the environments."""
+        """Close the environments."""
         self._worker.close()
+
+
+EXECUTORS.add("inline", InlineExecutor)

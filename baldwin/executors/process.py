@@ -10,21 +10,22 @@ import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from baldwin.errors import BaldwinError
-from baldwin.executors.config import ExecutorConfig, WorkerFactory, run_job
-from baldwin.executors.shared import Parcel, open_parcel
-from baldwin.types import Arrays, Job, Metrics, Result, failed
+from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, run_job
+from baldwin.executors.shared_arrays import SharedStore
+from baldwin.executors.streams import StreamOwners
+from baldwin.types import Job, Metrics, Result, Shared, failed
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-@dataclass(slots=True)
-class Ticketed:
+@dataclass(slots=True, eq=False)
+class QueuedJob:
     """A job, and how often it was tried."""
 
     job: Job
@@ -32,21 +33,21 @@ class Ticketed:
 
 
 @dataclass(slots=True)
-class Slot:
+class WorkerProcess:
     """A worker process, and what it is busy with."""
 
     process: BaseProcess
     pipe: Connection
     ready: bool = False
-    task: Ticketed | None = None
+    task: QueuedJob | None = None
     started: float = 0.0
-    seen: int = 0  # the last parcel it has read
+    read: int = 0  # number of the last shared value that it has read
 
 
-def work(make_worker: WorkerFactory, pipe: Connection, life: Connection) -> None:
-    """The life of a worker process: read messages in order until the pipe closes."""
+def work(make_worker: WorkerFactory, pipe: Connection, parent_alive: Connection) -> None:
+    """The main loop of a worker process: handle messages in order until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
-    threading.Thread(target=_die_with_parent, args=(life,), daemon=True).start()
+    threading.Thread(target=_die_with_parent, args=(parent_alive,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
             worker = make_worker()
@@ -57,45 +58,16 @@ def work(make_worker: WorkerFactory, pipe: Connection, life: Connection) -> None
         while True:
             kind, content = pipe.recv()
             if kind == "share":
-                worker.receive(content.key, content.version, open_parcel(content))
-                pipe.send(("seen", content.number))
+                worker.receive(content.read())
+                pipe.send(("read", content.number))
             else:
                 pipe.send(("done", run_job(content, worker)))
 
 
-def _die_with_parent(life: Connection) -> None:
+def _die_with_parent(parent_alive: Connection) -> None:
     """Nobody writes to this pipe: it becomes readable when the parent is gone, also while a job hangs."""
-    wait([life])
+    wait([parent_alive])
     os._exit(1)
-
-
-@dataclass(slots=True)
-class Shares:
-    """The parcels in shared memory: the newest of each key, and older ones that someone may still have to read."""
-
-    newest: dict[str, Parcel] = field(default_factory=dict)
-    old: list[Parcel] = field(default_factory=list)
-    sent: int = 0
-
-    def add(self, key: str, version: int, arrays: Arrays) -> Parcel:
-        """Pack a new version."""
-        self.sent += 1
-        if key in self.newest:
-            self.old.append(self.newest[key])
-        self.newest[key] = Parcel.pack(self.sent, key, version, arrays)
-        return self.newest[key]
-
-    def forget(self, everybody_saw: int) -> None:
-        """Free what all workers have passed."""
-        for parcel in [p for p in self.old if p.number <= everybody_saw]:
-            parcel.free()
-            self.old.remove(parcel)
-
-    def close(self) -> None:
-        """Free all."""
-        for parcel in [*self.newest.values(), *self.old]:
-            parcel.free()
-        self.newest, self.old = {}, []
 
 
 class ProcessExecutor:
@@ -105,54 +77,57 @@ class ProcessExecutor:
         self._config = config or ExecutorConfig()
         self._make_worker = make_worker
         self.deaths = self._reported = 0
-        self._queue: deque[Ticketed] = deque()
+        self._queue: deque[QueuedJob] = deque()
         self._failed: list[Result] = []
-        self._shares = Shares()
+        self._shared = SharedStore()
+        self._streams: StreamOwners[int] = StreamOwners()
         self._context = _context(type(make_worker).__module__)
-        self._life, self._life_line = self._context.Pipe(duplex=False)
-        self._slots = [self._hire() for _ in range(self._config.count)]
+        self._parent_alive, self._parent_alive_writer = self._context.Pipe(duplex=False)
+        self._slots = [self._spawn() for _ in range(self._config.count)]
 
     @property
     def workers(self) -> int:
-        """A lost one is replaced at once."""
+        """The number of workers; a dead one is replaced at once."""
         return self._config.count
 
     @property
     def slots(self) -> int:
-        """Workers that have nothing to do."""
-        return self.workers - len(self._queue) - sum(s.task is not None for s in self._slots)
+        """Idle workers that no queued job waits for."""
+        idle = {n for n, slot in enumerate(self._slots) if slot.task is None}
+        waiting = [self._owner(queued) for queued in self._queue]
+        return len(idle) - sum(owner is None or owner in idle for owner in waiting)
 
-    def share(self, key: str, version: int, arrays: Arrays) -> None:
+    def share(self, shared: Shared) -> None:
         """One copy in shared memory; each worker gets its name."""
-        parcel = self._shares.add(key, version, arrays)
+        written = self._shared.add(shared)
         for slot in self._slots:
-            _send(slot, "share", parcel)
+            _send(slot, "share", written)
 
     def submit(self, job: Job) -> None:
         """Queue it for the next idle worker."""
-        self._queue.append(Ticketed(job))
-        self._deal()
+        self._queue.append(QueuedJob(job))
+        self._dispatch()
 
     def wait(self) -> list[Result]:
-        """Until a job is back, well or failed."""
+        """Block until a job is finished or has failed."""
         while True:
             results, self._failed = self._failed, []
             if results or not (self._queue or any(s.task for s in self._slots)):
                 return results
             pipes = {slot.pipe: n for n, slot in enumerate(self._slots)}
-            for ready in wait(list(pipes), timeout=self._patience()):
+            for ready in wait(list(pipes), timeout=self._wait_timeout()):
                 result = self._read(pipes[ready])  # type: ignore[index]
                 if result:
                     results.append(result)
-            self._expel_late()
-            self._deal()
+            self._kill_overdue()
+            self._dispatch()
             if results:
                 return results
 
     def report(self) -> Metrics:
         """Deaths since the last call."""
-        news, self._reported = self.deaths - self._reported, self.deaths
-        return {"worker_deaths": float(news)}
+        new, self._reported = self.deaths - self._reported, self.deaths
+        return {"worker_deaths": float(new)}
 
     def close(self) -> None:
         """Kill the workers: they hold nothing that is not known here."""
@@ -162,26 +137,34 @@ class ProcessExecutor:
         for slot in self._slots:
             slot.process.join()
         self._slots = []
-        self._life.close()
-        self._life_line.close()
-        self._shares.close()
+        self._parent_alive.close()
+        self._parent_alive_writer.close()
+        self._shared.close()
 
-    def _hire(self) -> Slot:
+    def _spawn(self) -> WorkerProcess:
         here, there = self._context.Pipe()
-        process = self._context.Process(target=work, args=(self._make_worker, there, self._life), daemon=True)
-        with _one_thread_environment(), _deaf_to_ctrl_c():
+        process = self._context.Process(target=work, args=(self._make_worker, there, self._parent_alive), daemon=True)
+        with _one_thread_environment(), _ignore_sigint():
             process.start()
         there.close()
-        slot = Slot(process, here)
-        for parcel in self._shares.newest.values():
-            _send(slot, "share", parcel)
+        slot = WorkerProcess(process, here)
+        for shared in self._shared.kept:
+            _send(slot, "share", shared)
         return slot
 
-    def _deal(self) -> None:
-        for slot in self._slots:
-            if slot.task is None and self._queue:
-                slot.task, slot.started = self._queue.popleft(), time.monotonic()
-                _send(slot, "job", slot.task.job)
+    def _dispatch(self) -> None:
+        """Give queued jobs to idle workers, those of a stream to its owner."""
+        for queued in list(self._queue):
+            owner = self._owner(queued)
+            idle = [slot for n, slot in enumerate(self._slots) if slot.task is None and owner in (None, n)]
+            if idle:
+                self._queue.remove(queued)
+                idle[0].task = queued
+                idle[0].started = time.monotonic()
+                _send(idle[0], "job", queued.job)
+
+    def _owner(self, queued: QueuedJob) -> int | None:
+        return self._streams.owner(queued.job, range(len(self._slots)))
 
     def _read(self, number: int) -> Result | None:
         slot = self._slots[number]
@@ -196,15 +179,15 @@ class ProcessExecutor:
             slot.ready = True
             slot.started = time.monotonic()  # the deadline is for the job, not for starting Python
             return None
-        if kind == "seen":
-            slot.seen = content
-            self._shares.forget(min(s.seen for s in self._slots))
+        if kind == "read":
+            slot.read = content
+            self._shared.free_read(min(s.read for s in self._slots))
             return None
         outcomes, cpu = content
         task, slot.task = slot.task, None
         return Result(task.job, outcomes, number, slot.started, time.monotonic(), cpu) if task else None
 
-    def _expel_late(self) -> None:
+    def _kill_overdue(self) -> None:
         now = time.monotonic()
         for number, slot in enumerate(self._slots):
             if slot.task and slot.ready and now - slot.started > self._config.timeout:
@@ -217,7 +200,7 @@ class ProcessExecutor:
         self.deaths += 1
         slot.pipe.close()
         slot.process.join()
-        self._slots[number] = self._hire()
+        self._slots[number] = self._spawn()
         if not slot.task:
             return
         slot.task.tries += 1
@@ -227,8 +210,8 @@ class ProcessExecutor:
         reason = f"{reason}, {slot.task.tries} times"
         self._failed.append(Result(slot.task.job, failed(slot.task.job, reason), number, slot.started, time.monotonic(), 0.0))
 
-    def _patience(self) -> float:
-        """How long to wait before some deadline must be looked at."""
+    def _wait_timeout(self) -> float:
+        """Seconds until the next deadline."""
         starts = [slot.started for slot in self._slots if slot.task and slot.ready]
         return max(0.0, min(starts, default=time.monotonic()) + self._config.timeout - time.monotonic()) + 0.01
 
@@ -258,8 +241,8 @@ def _one_thread_environment() -> Any:
 
 
 @contextlib.contextmanager
-def _deaf_to_ctrl_c() -> Any:
-    """What is started in here inherits it: Ctrl-C in a terminal goes to every process, and only the parent shall act on it."""
+def _ignore_sigint() -> Any:
+    """Processes started in here ignore Ctrl-C: a terminal sends it to every process, and only the parent shall act on it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -270,7 +253,7 @@ def _deaf_to_ctrl_c() -> Any:
         signal.signal(signal.SIGINT, before)
 
 
-def _send(slot: Slot, kind: str, content: object) -> None:
+def _send(slot: WorkerProcess, kind: str, content: object) -> None:
     """A worker that died meanwhile is noticed by `wait`, not here."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         slot.pipe.send((kind, content))
@@ -279,3 +262,6 @@ def _send(slot: Slot, kind: str, content: object) -> None:
 def _exit_code(process: BaseProcess) -> int | None:
     process.join(timeout=5)
     return process.exitcode
+
+
+EXECUTORS.add("process", ProcessExecutor)

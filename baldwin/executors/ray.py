@@ -1,8 +1,8 @@
-"""Many machines: workers are Ray actors that may come, go, die, hang or disagree without ending the run.
+"""Many machines: workers are Ray actors that may come, go, die, hang or compute differently without ending the run.
 
-All state lies with the driver, in one thread. A job carries indices and names the shared values that it needs; a worker
-fetches what it lacks, and sends back scalars with an echo of what it computed from. So a worker needs no history: it can
-join at any moment, and whatever it was doing when it left can be done again elsewhere with the same result.
+All state lies with the driver, in one thread. A job names the shared values that it needs; a worker fetches what it
+lacks, and sends back results with a fingerprint of what it computed from. So a worker needs no history: it can join at
+any moment, and whatever it was doing when it left can be done again elsewhere with the same result.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import time
 from collections import Counter, deque
 
 from baldwin.errors import BaldwinError
-from baldwin.executors.cluster import BOARD, Board, connect, reason
-from baldwin.executors.config import ExecutorConfig, WorkerFactory
-from baldwin.executors.seats import Counts, Member, Reply, Seat, Share, Task, payload
-from baldwin.types import Arrays, Echo, Job, Metrics, Result, failed
+from baldwin.executors.cluster import STATUS_ACTOR, StatusActor, connect, reason
+from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory
+from baldwin.executors.ray_worker import Counts, QueuedJob, RayWorkerActor, Reply, Share, WorkerHandle, payload
+from baldwin.executors.streams import StreamOwners
+from baldwin.types import Fingerprint, Job, Metrics, Result, Shared, failed
 
-TICK, SILENCE = 0.5, 5.0
-"""Seconds between two looks at deadlines and at who has joined; and after which an idle worker is asked whether it lives."""
-ALONE = 10.0
-"""Seconds without a worker, at the start, before that is said."""
-STILLBORN, KILLED_YOUNG = 3, 12
-"""Workers that could not be made, or that died before they were, one after the other with none alive, before the run gives up."""
+POLL_INTERVAL, PING_INTERVAL = 0.5, 5.0
+"""Seconds between two checks of deadlines and of the cluster's size; and after which an idle worker is pinged."""
+NO_WORKER_GRACE = 10.0
+"""Seconds without a worker, at the start, before a warning."""
+MAX_START_FAILURES, MAX_EARLY_DEATHS = 3, 12
+"""Workers in a row that could not be made, or that died while they started, with none alive, before the run stops."""
 
 log = logging.getLogger("baldwin.cluster")
 
@@ -48,253 +49,268 @@ class RayExecutor:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self._ray = ray
-        self._reference = self._make_worker()  # it plays nothing; it says what the others must echo
-        self._echo = self._reference.echo()
-        self._home = str(ray.get_runtime_context().get_node_id())
-        self._seat = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Seat)
-        here = NodeAffinitySchedulingStrategy(self._home, soft=False)
-        board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board)
-        self._board = board.options(name=f"{BOARD}{os.getpid()}-{id(self):x}").remote()
-        self._members: list[Member] = []
-        self._hired = 0
-        self._shares: dict[str, Share] = {}
-        self._queue: deque[Task] = deque()
+        self._reference = self._make_worker()  # it runs no jobs: its fingerprint is what the others' must equal
+        self._fingerprint = self._reference.fingerprint(())
+        self._driver_node = str(ray.get_runtime_context().get_node_id())
+        self._actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(RayWorkerActor)
+        here = NodeAffinitySchedulingStrategy(self._driver_node, soft=False)
+        status_actor = ray.remote(num_cpus=0, scheduling_strategy=here)(StatusActor)
+        self._status_actor = status_actor.options(name=f"{STATUS_ACTOR}{os.getpid()}-{id(self):x}").remote()
+        self._handles: list[WorkerHandle] = []
+        self._n_started = 0
+        self._shares: list[Share] = []
+        self._streams: StreamOwners[int] = StreamOwners()
+        self._queue: deque[QueuedJob] = deque()
         self._done: list[Result] = []
         self.counts, self._reported = Counts(), Metrics()
-        self._stillborn: Counter[int] = Counter()  # patience with such a failure -> how many since a worker was made
-        self._patience, self._census, self._lonely = 0.0, 0.0, False
-        self._company = time.monotonic() + ALONE - TICK  # when somebody was last there
-        self._recruit()
+        self._start_failures: Counter[int] = Counter()  # limit of such failures -> how many since a worker started
+        self._next_start, self._next_scale_check, self._warned_no_workers = 0.0, 0.0, False
+        self._last_available = time.monotonic() + NO_WORKER_GRACE - POLL_INTERVAL  # when somebody was last there
+        self._scale()
 
     @property
     def workers(self) -> int:
-        """Those that can work now."""
-        return max(1, sum(m.able for m in self._members))
+        """The number of workers that can run jobs now; at least 1."""
+        return max(1, sum(m.available for m in self._handles))
 
     @property
     def slots(self) -> int:
-        """Workers, also those about to start, that have nothing to do; with none left it still takes one job, and waits."""
-        places = [m for m in self._members if not m.refused]
-        return max(1, len(places)) - len(self._queue) - sum(m.task is not None for m in places)
+        """Idle workers, also those that are starting, that no queued job waits for; without any worker, one job."""
+        usable = [h for h in self._handles if not h.refused]
+        idle = {h.number for h in usable if h.task is None}
+        waiting = [self._owner(queued) for queued in self._queue]
+        free = len(idle) if usable else 1
+        return free - sum(owner is None or owner in idle for owner in waiting)
 
-    def share(self, key: str, version: int, arrays: Arrays) -> None:
+    def share(self, shared: Shared) -> None:
         """One copy in the object store; jobs that are submitted from now on name it."""
         self.counts.shares += 1
-        if key in self._shares:
-            self.counts.nodes.pop(self._shares[key].number, None)
-        content = {name: array.copy() for name, array in arrays.items()}
+        for old in [s for s in self._shares if s.key == shared.key and s.version < shared.oldest]:
+            self._shares.remove(old)
+            self.counts.nodes.pop(old.number, None)
+        content = {name: array.copy() for name, array in shared.arrays.items()}
         size = sum(a.nbytes for a in content.values())
-        self._shares[key] = Share(self.counts.shares, key, version, (self._ray.put(content),), size)
+        reference = (self._ray.put(content),)
+        self._shares.append(Share(self.counts.shares, shared.key, shared.version, shared.oldest, reference, size))
         self.counts.bytes_sent += size
-        self._reference.receive(key, version, content)
-        self._echo = self._reference.echo()
+        self._reference.receive(shared)
+        self._fingerprint = self._reference.fingerprint([(s.key, s.version) for s in self._shares])
 
     def submit(self, job: Job) -> None:
         """Queue it for the next idle worker."""
-        self._queue.append(Task(job, dict(self._shares), self._echo))
-        self._recruit()
-        self._deal()
+        self._queue.append(QueuedJob(job, list(self._shares), self._fingerprint))
+        self._scale()
+        self._dispatch()
 
     def wait(self) -> list[Result]:
-        """Until a job is back, well or failed; as long as there is no worker at all, until one comes."""
+        """Block until a job is finished or has failed; without any worker, until one joins."""
         while True:
             done, self._done = self._done, []
-            if done or not (self._queue or any(m.task for m in self._members)):
+            if done or not (self._queue or any(m.task for m in self._handles)):
                 return done
-            futures = {m.future: m for m in self._members if m.future is not None}
+            futures = {m.future: m for m in self._handles if m.future is not None}
             if futures:
-                ready, _ = self._ray.wait(list(futures), num_returns=1, timeout=self._tick())
+                ready, _ = self._ray.wait(list(futures), num_returns=1, timeout=self._poll_timeout())
                 if ready:
                     ready, _ = self._ray.wait(list(futures), num_returns=len(futures), timeout=0)
                 for future in ready:
-                    self._hear(futures[future])
+                    self._receive(futures[future])
             else:
-                time.sleep(TICK)
-            self._expel_late()
-            self._recruit()
-            self._deal()
+                time.sleep(POLL_INTERVAL)
+            self._kill_overdue()
+            self._scale()
+            self._dispatch()
 
     def report(self) -> Metrics:
-        """Bytes, deaths, retries and so on since the last call, and how many workers there are."""
+        """Bytes, deaths, retries and so on since the last call, and the number of workers."""
         now = self.counts.metrics()
-        news = {name: value - self._reported.get(name, 0.0) for name, value in now.items()}
+        new = {name: value - self._reported.get(name, 0.0) for name, value in now.items()}
         self._reported = now
-        return news | {"workers": float(self.workers)}
+        return new | {"workers": float(self.workers)}
 
     def close(self) -> None:
         """Kill the workers: they hold nothing that is not known here."""
-        for member in self._members:
-            self._dismiss(member)
-        self._members = []
+        for handle in self._handles:
+            self._kill(handle)
+        self._handles = []
         with contextlib.suppress(Exception):
-            self._ray.kill(self._board)
+            self._ray.kill(self._status_actor)
         self._reference.close()
         if self._started_ray:
             self._ray.shutdown()
 
-    def _recruit(self) -> None:
-        """Look who is there, and hire until every place is taken."""
+    def _scale(self) -> None:
+        """Start workers until there are as many as wanted; stop those that the cluster has no room for."""
         now = time.monotonic()
-        if now < self._census:
+        if now < self._next_scale_check:
             return
-        self._census = now + TICK
-        for _ in range(self._vacancies() if now >= self._patience else 0):
-            self._hired += 1
-            actor = self._seat.remote()
-            self._members.append(Member(self._hired - 1, actor, actor.hello.remote(self._make_worker)))
-        starting = [m for m in self._members if not m.ready]
-        for member in starting[len(starting) + min(0, self._vacancies()) :]:
-            self._dismiss(member)  # the cluster shrank: nobody will come for this place
-            self._members.remove(member)
-        self._ask_who_lives(SILENCE)
-        self._say_if_alone()
-        self._board.write.remote(
-            {"pid": os.getpid(), "counts": self.counts.metrics(), "queued": len(self._queue), "workers": [m.row() for m in self._members]}
+        self._next_scale_check = now + POLL_INTERVAL
+        for _ in range(self._missing_workers() if now >= self._next_start else 0):
+            self._n_started += 1
+            actor = self._actor_class.remote()
+            self._handles.append(WorkerHandle(self._n_started - 1, actor, actor.setup.remote(self._make_worker)))
+        starting = [m for m in self._handles if not m.ready]
+        for handle in starting[len(starting) + min(0, self._missing_workers()) :]:
+            self._kill(handle)  # the cluster shrank: it has no room for this one
+            self._handles.remove(handle)
+        self._ping_idle(PING_INTERVAL)
+        self._warn_if_no_workers()
+        self._status_actor.write.remote(
+            {"pid": os.getpid(), "counts": self.counts.metrics(), "queued": len(self._queue), "workers": [m.row() for m in self._handles]}
         )
 
-    def _vacancies(self) -> int:
-        """Places without a worker; negative if there are fewer places than workers. A refused one keeps its CPU: nobody should follow it there."""
+    def _missing_workers(self) -> int:
+        """Workers to start; negative if there are too many. A refused one keeps its CPU, so that no other is started there."""
         if isinstance(self._config.workers, int):
-            return self._config.workers - sum(not m.refused for m in self._members)
-        return int(self._ray.cluster_resources().get("CPU", 0)) - len(self._members)
+            return self._config.workers - sum(not m.refused for m in self._handles)
+        return int(self._ray.cluster_resources().get("CPU", 0)) - len(self._handles)
 
-    def _ask_who_lives(self, silence: float) -> None:
-        """An idle worker's death shows only when it is spoken to, and no job should be charged with it."""
+    def _ping_idle(self, silence: float) -> None:
+        """The death of an idle worker shows only when it is called, and no job should be blamed for it."""
         now = time.monotonic()
-        for member in self._members:
-            if member.future is None and now - member.heard >= silence:
-                member.future = member.actor.ping.remote()
+        for handle in self._handles:
+            if handle.future is None and now - handle.last_seen >= silence:
+                handle.future = handle.actor.ping.remote()
 
-    def _say_if_alone(self) -> None:
+    def _warn_if_no_workers(self) -> None:
         now = time.monotonic()
-        if any(m.able for m in self._members):
-            if self._lonely:
+        if any(m.available for m in self._handles):
+            if self._warned_no_workers:
                 log.warning("a worker is there again; going on")
-            self._company, self._lonely = now, False
-        elif not self._lonely and now > self._company + TICK:
-            self._lonely = True
-            refused = next((f"; worker {m.number} was refused: {m.refused}" for m in self._members if m.refused), "")
+            self._last_available, self._warned_no_workers = now, False
+        elif not self._warned_no_workers and now > self._last_available + POLL_INTERVAL:
+            self._warned_no_workers = True
+            refused = next((f"; worker {m.number} was refused: {m.refused}" for m in self._handles if m.refused), "")
             log.warning("there is no worker; waiting for one (ray start --address=... on any machine adds some)%s", refused)
 
-    def _deal(self) -> None:
-        for member in self._members:
-            if not self._queue:
-                return
-            if member.able and member.future is None:
-                task = member.task = self._queue.popleft()
-                member.future = member.actor.run.remote(task.job, task.shares, member.afresh)
-                member.started = time.monotonic()
-                self.counts.bytes_sent += payload(task.job)
+    def _dispatch(self) -> None:
+        """Give queued jobs to idle workers, those of a stream to its owner."""
+        for queued in list(self._queue):
+            owner = self._owner(queued)
+            idle = [h for h in self._handles if h.available and h.future is None and owner in (None, h.number)]
+            if idle:
+                handle = idle[0]
+                self._queue.remove(queued)
+                handle.task = queued
+                handle.future = handle.actor.run.remote(queued.job, queued.shares, handle.resync)
+                handle.started = time.monotonic()
+                self.counts.bytes_sent += payload(queued.job)
 
-    def _hear(self, member: Member) -> None:
-        """Read what a worker says; a dead one says so too."""
+    def _owner(self, queued: QueuedJob) -> int | None:
+        return self._streams.owner(queued.job, [h.number for h in self._handles if h.available])
+
+    def _receive(self, handle: WorkerHandle) -> None:
+        """Take what a worker sent, or notice that it died."""
         errors = self._ray.exceptions
         try:
-            said = self._ray.get(member.future)
+            reply = self._ray.get(handle.future)
         except errors.RayActorError as error:
-            self._dismiss(member)  # it may only be out of reach
+            self._kill(handle)  # it may only be out of reach
             broken = getattr(error, "actor_init_failed", False)
             blame = not isinstance(error, errors.ActorUnavailableError)
-            return self._lost(member, f"worker died ({reason(error)})", STILLBORN if broken else KILLED_YOUNG, blame)
-        except errors.RayError as error:  # its own code failed outside of the job, or the job could not be unpacked there
-            self._dismiss(member)
-            return self._lost(member, reason(error))
-        member.future, member.heard = None, time.monotonic()
-        if said is None:
+            return self._on_worker_lost(handle, f"worker died ({reason(error)})", MAX_START_FAILURES if broken else MAX_EARLY_DEATHS, blame)
+        except errors.RayError as error:  # it failed outside of the job, or could not unpack the job
+            self._kill(handle)
+            return self._on_worker_lost(handle, reason(error))
+        handle.future, handle.last_seen = None, time.monotonic()
+        if reply is None:
             return None
-        if not isinstance(said, Reply):
-            member.node, member.address, member.pid = said
-            member.ready = True
-            self._stillborn.clear()
-            return self._say_if_alone()
-        task, member.task = member.task, None
+        if not isinstance(reply, Reply):
+            handle.node, handle.address, handle.pid = reply
+            handle.ready = True
+            self._start_failures.clear()
+            return self._warn_if_no_workers()
+        task, handle.task = handle.task, None
         if task is None:
             return None
-        self._count(member, task, said)
-        if said.echo != task.echo:
-            return self._disagree(member, task, said.echo)
-        member.afresh = False
-        self._done.append(Result(task.job, said.outcomes, member.number, member.started, time.monotonic(), said.cpu_seconds))
+        self._count(handle, task, reply)
+        if reply.fingerprint != task.fingerprint:
+            return self._on_mismatch(handle, task, reply.fingerprint)
+        handle.resync = False
+        self._done.append(Result(task.job, reply.outcomes, handle.number, handle.started, time.monotonic(), reply.cpu_seconds))
         return None
 
-    def _count(self, member: Member, task: Task, reply: Reply) -> None:
-        member.jobs += 1
-        member.busy += time.monotonic() - member.started
-        member.env_steps += sum(o.env_steps for o in reply.outcomes)
+    def _count(self, handle: WorkerHandle, task: QueuedJob, reply: Reply) -> None:
+        handle.jobs += 1
+        handle.busy += time.monotonic() - handle.started
+        handle.env_steps += sum(o.env_steps for o in reply.outcomes)
         self.counts.bytes_sent += payload(reply)
-        for share in [s for s in task.shares.values() if s is self._shares[s.key]]:
-            holders = self.counts.nodes.setdefault(share.number, {self._home})
-            if share.number in reply.fetched and member.node not in holders:
-                holders.add(member.node)  # Ray moves an object to a node once
+        for share in [s for s in task.shares if s in self._shares]:
+            holders = self.counts.nodes.setdefault(share.number, {self._driver_node})
+            if share.number in reply.fetched and handle.node not in holders:
+                holders.add(handle.node)  # Ray moves an object to a node once
                 self.counts.bytes_sent += share.size
 
-    def _disagree(self, member: Member, task: Task, echo: Echo) -> None:
-        """It computed from something else: send everything again, once; if that does not help, give it no more work."""
+    def _on_mismatch(self, handle: WorkerHandle, task: QueuedJob, fingerprint: Fingerprint) -> None:
+        """It computed from something else: send everything again, once; if that does not help, give it no more jobs."""
         self.counts.mismatches += 1
         self._queue.appendleft(task)
-        if not member.afresh:
-            member.afresh = True
+        if not handle.resync:
+            handle.resync = True
             return
         names = [
-            f"{k}: {task.echo.get(k, 'none')} here, {echo.get(k, 'none')} there"
-            for k in task.echo | echo
-            if task.echo.get(k) != echo.get(k)
+            f"{k}: {task.fingerprint.get(k, 'none')} here, {fingerprint.get(k, 'none')} there"
+            for k in task.fingerprint | fingerprint
+            if task.fingerprint.get(k) != fingerprint.get(k)
         ]
-        member.refused = "; ".join(names)
+        handle.refused = "; ".join(names)
         log.warning(
             "worker %d on %s does not compute as the driver does (%s) and gets no work. Install the same versions on every machine.",
-            member.number,
-            member.address,
-            member.refused,
+            handle.number,
+            handle.address,
+            handle.refused,
         )
 
-    def _expel_late(self) -> None:
+    def _kill_overdue(self) -> None:
         now = time.monotonic()
-        for member in [m for m in self._members if m.task and now - m.started > self._config.timeout]:
+        for handle in [m for m in self._handles if m.task and now - m.started > self._config.timeout]:
             self.counts.timeouts += 1
-            self._dismiss(member)
-            self._lost(member, f"the job took longer than executor.timeout={self._config.timeout:g} s")
+            self._kill(handle)
+            self._on_worker_lost(handle, f"the job took longer than executor.timeout={self._config.timeout:g} s")
 
-    def _lost(self, member: Member, reason: str, patience: int = STILLBORN, blame: bool = True) -> None:
-        """Its place is free again; its job goes to the front of the queue, or is given up."""
-        self._members.remove(member)
+    def _on_worker_lost(self, handle: WorkerHandle, reason: str, limit: int = MAX_START_FAILURES, blame: bool = True) -> None:
+        """Forget a worker; its job goes to the front of the queue, or is given up."""
+        self._handles.remove(handle)
         self.counts.deaths += 1
-        if not member.ready:
-            return self._stillbirth(reason, patience)
-        log.warning("worker %d on %s is lost: %s", member.number, member.address, reason)
-        self._census = 0.0
-        self._ask_who_lives(0.0)  # misfortunes seldom come alone
-        task = member.task
+        if not handle.ready:
+            return self._on_start_failure(reason, limit)
+        log.warning("worker %d on %s is lost: %s", handle.number, handle.address, reason)
+        self._next_scale_check = 0.0
+        self._ping_idle(0.0)  # others may have died with it
+        task = handle.task
         if task is None:
             return None
         self.counts.retries += 1
-        task.tries += blame and not self._node_is_gone(member)  # a machine that left is not the job's doing
+        task.tries += blame and not self._node_is_gone(handle)  # a job is not blamed for a machine that left
         if task.tries <= self._config.retries:
             self._queue.appendleft(task)
             return None
         self.counts.failures += 1
         outcomes = failed(task.job, f"{reason}, {task.tries} times")
-        self._done.append(Result(task.job, outcomes, member.number, member.started, time.monotonic(), 0.0))
+        self._done.append(Result(task.job, outcomes, handle.number, handle.started, time.monotonic(), 0.0))
         return None
 
-    def _stillbirth(self, reason: str, patience: int) -> None:
-        """A worker that could not be made. Others may be fine; if none is, there is no point in going on. Several at once count once."""
-        if time.monotonic() < self._patience:
+    def _on_start_failure(self, reason: str, limit: int) -> None:
+        """Count a worker that could not be made; stop if that goes on and none is alive. Several at once count once."""
+        if time.monotonic() < self._next_start:
             return
-        self._stillborn[patience] += 1
-        self._patience = time.monotonic() + min(60.0, 2.0 ** (self._stillborn.total() - 1))
-        if self._stillborn[patience] >= patience and not any(m.able for m in self._members):
+        self._start_failures[limit] += 1
+        self._next_start = time.monotonic() + min(60.0, 2.0 ** (self._start_failures.total() - 1))
+        if self._start_failures[limit] >= limit and not any(m.available for m in self._handles):
             raise BaldwinError(f"a worker could not be made: {reason}")
         log.warning("a worker could not be made: %s", reason)
 
-    def _node_is_gone(self, member: Member) -> bool:
-        return any(n["NodeID"] == member.node and not n["Alive"] for n in self._ray.nodes())
+    def _node_is_gone(self, handle: WorkerHandle) -> bool:
+        return any(n["NodeID"] == handle.node and not n["Alive"] for n in self._ray.nodes())
 
-    def _dismiss(self, member: Member) -> None:
+    def _kill(self, handle: WorkerHandle) -> None:
         with contextlib.suppress(Exception):
-            self._ray.kill(member.actor, no_restart=True)
+            self._ray.kill(handle.actor, no_restart=True)
 
-    def _tick(self) -> float:
-        """Until the next deadline, but not longer than it may take to notice a newcomer."""
-        starts = [m.started for m in self._members if m.task]
-        return min(TICK, max(0.0, min(starts, default=time.monotonic()) + self._config.timeout - time.monotonic()) + 0.01)
+    def _poll_timeout(self) -> float:
+        """Seconds until the next deadline, at most POLL_INTERVAL, so that new machines are noticed."""
+        starts = [m.started for m in self._handles if m.task]
+        return min(POLL_INTERVAL, max(0.0, min(starts, default=time.monotonic()) + self._config.timeout - time.monotonic()) + 0.01)
+
+
+EXECUTORS.add("ray", RayExecutor)

@@ -1,12 +1,12 @@
-"""A seeded event queue with a cost model: asynchrony becomes deterministic, and a thousand workers fit on a laptop."""
+"""Simulated workers: a seeded event queue with a cost model. Asynchrony becomes deterministic, and a thousand workers fit on a laptop."""
 
 from __future__ import annotations
 
 import heapq
 
-from baldwin.executors.config import ExecutorConfig, WorkerFactory, run_job
+from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, run_job
 from baldwin.ops import seeds
-from baldwin.types import Arrays, Job, Metrics, Result
+from baldwin.types import Job, Metrics, Result, Shared
 
 
 class VirtualExecutor:
@@ -24,7 +24,7 @@ class VirtualExecutor:
 
     @property
     def workers(self) -> int:
-        """The simulated ones."""
+        """The number of simulated workers."""
         return self._count
 
     @property
@@ -32,9 +32,9 @@ class VirtualExecutor:
         """The idle simulated workers."""
         return len(self._idle)
 
-    def share(self, key: str, version: int, arrays: Arrays) -> None:
+    def share(self, shared: Shared) -> None:
         """Sharing takes no simulated time."""
-        self._worker.receive(key, version, arrays)
+        self._worker.receive(shared)
 
     def submit(self, job: Job) -> None:
         """Compute the result now; it arrives later."""
@@ -56,9 +56,12 @@ class VirtualExecutor:
         return [result]
 
     def report(self) -> Metrics:
-        """Simulated workers do not die."""
+        """Simulated workers never fail."""
         return {}
 
     def close(self) -> None:
-        """Free the environments."""
+        """Close the environments."""
         self._worker.close()
+
+
+EXECUTORS.add("virtual", VirtualExecutor)

@@ -1,24 +1,30 @@
 """Evolution and gradient together: what individuals learn steers what the population evolves."""
 
-from baldwin.hybrids.asynchronous import ACEMRLConfig, AESRLConfig, Asynchronous, AsynchronousConfig, OnePlusOneRLConfig
-from baldwin.hybrids.config import HALVES, HybridConfig, SACHalf, TD3Half
-from baldwin.hybrids.generations import CEMRLConfig, Generations, GenerationsConfig, PCEMRLConfig
-from baldwin.hybrids.hybrid import Body, Hybrid
+from baldwin.hybrids.asynchronous import (
+    ACEMRLConfig,
+    AESRLConfig,
+    AsynchronousConfig,
+    AsynchronousHybrid,
+    OnePlusOneRLConfig,
+    register_asynchronous,
+)
+from baldwin.hybrids.config import HybridConfig, HybridSACConfig, HybridTD3Config
+from baldwin.hybrids.hybrid import HybridAlgorithm
+from baldwin.hybrids.synchronous import CEMRLConfig, PCEMRLConfig, SynchronousConfig, SynchronousHybrid
 
 __all__ = [
-    "HALVES",
     "ACEMRLConfig",
     "AESRLConfig",
-    "Asynchronous",
     "AsynchronousConfig",
-    "Body",
+    "AsynchronousHybrid",
     "CEMRLConfig",
-    "Generations",
-    "GenerationsConfig",
-    "Hybrid",
+    "HybridAlgorithm",
     "HybridConfig",
+    "HybridSACConfig",
+    "HybridTD3Config",
     "OnePlusOneRLConfig",
     "PCEMRLConfig",
-    "SACHalf",
-    "TD3Half",
+    "SynchronousConfig",
+    "SynchronousHybrid",
+    "register_asynchronous",
 ]

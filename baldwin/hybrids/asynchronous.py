@@ -1,200 +1,266 @@
 """AES-RL (Lee et al. 2020, arXiv 2012.05417) and its kin: one critic, any number of individuals, no barrier.
 
-An individual is drawn from the distribution as it is; by a controlled chance it first climbs the critics. After its
-episode the mean is played, so that it is known what it had to beat, and the distribution moves by this one result. The
-critic studies beside all this, a chunk at a time, with the mean as its target policy.
+An individual is drawn from the current distribution; with a controlled probability it is first improved by gradient
+against the critics. After its episode the mean is played, where the strategy compares with it, and the distribution is
+updated by this one result. Critics train beside all this, a chunk per job, with the mean as their target policy.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from baldwin.algorithm import AlgorithmEntry, BuildContext, register
 from baldwin.hybrids.config import HybridConfig
-from baldwin.hybrids.hybrid import Body, Hybrid, Task
+from baldwin.hybrids.hybrid import HybridAlgorithm, PendingJob, check_environment, initial_center
 from baldwin.ops import seeds
-from baldwin.ops.controllers import rl_chance
-from baldwin.strategies import ACEMRule, AESRule, Gaussian, OnePlusOneRule
+from baldwin.ops.controllers import rl_probability
+from baldwin.strategies import ACEM, AES, ACEMUpdateConfig, AESUpdateConfig, Gaussian, OnePlusOne, OnePlusOneUpdateConfig
 from baldwin.types import Individual, Metrics, Outcome, State
+
+DEFAULT_MEAN_EPISODES = 5
 
 
 class AsynchronousConfig(HybridConfig):
-    """What the asynchronous ones have besides."""
+    """What asynchronous hybrids have besides."""
 
-    rl_ratio: float = Field(0.5, ge=0, le=1, description="Wanted share of individuals that learn")
-    rl_gain: PositiveFloat = Field(50.0, description="How hard that share is held")
-    mean_episodes: PositiveInt = Field(5, description="Episodes of the mean after each individual, to judge it by")
-    window: PositiveInt = Field(10, description="Actor steps of an individual: the summed length of so many episodes before it")
-    critic_chunk: PositiveInt = Field(1000, description="Critic steps of one job")
-    critic_ratio: PositiveFloat = Field(1.0, description="Critic steps for each learning step, at most")
-    critic_lag: PositiveInt = Field(5, description="Chunks that the critic may be behind before it holds others up")
+    renamed: ClassVar[dict[str, str]] = {
+        "window": "actor_steps_window",
+        "critic_chunk": "critic_steps_per_job",
+        "critic_lag": "max_critic_lag",
+        "round": "steps_per_epoch",
+    }
+
+    rl_ratio: float = Field(0.5, ge=0, le=1, description="Target fraction of individuals that learn by gradient")
+    rl_gain: PositiveFloat = Field(50.0, description="Gain of the controller that keeps that fraction")
+    mean_episodes: PositiveInt | None = Field(
+        None, description="Episodes of the mean after each individual; default: 5, or 1 with common_random_numbers"
+    )
+    actor_steps_window: PositiveInt = Field(10, description="Actor steps of an individual: the summed length of so many episodes before it")
+    critic_steps_per_job: PositiveInt = Field(1000, description="Critic updates per job")
+    critic_ratio: PositiveFloat = Field(1.0, description="Critic updates for each learning step, at most")
+    max_critic_lag: PositiveInt = Field(5, description="Jobs that the critic may be behind before individuals wait for it")
     back_pressure: bool | None = Field(None, description="Individuals wait while the critic is that far behind. faithful: no; fixed: yes")
     count_evaluations: bool | None = Field(None, description="The mean's episodes count as environment steps. faithful: no; fixed: yes")
-    round: PositiveInt = Field(1000, description="Learning steps between two lines of metrics: a generation of this algorithm")
+    steps_per_epoch: PositiveInt = Field(1000, description="Learning steps per line of metrics: the generation of this algorithm")
+
+    @property
+    def real_mean_episodes(self) -> int:
+        """Episodes of the mean after each individual."""
+        return self.mean_episodes or (1 if self.common_random_numbers else DEFAULT_MEAN_EPISODES)
+
+    @model_validator(mode="after")
+    def _one_shared_start(self) -> Self:
+        if self.common_random_numbers and self.real_mean_episodes > 1:
+            raise ValueError("common_random_numbers plays the mean once, from the individual's start: leave mean_episodes out")
+        return self
 
     def steps_between_versions(self, episode: int) -> int:
-        """A round, which ends with an episode."""
-        return self.round + episode
+        """An epoch, which ends with an episode."""
+        return self.steps_per_epoch + episode
+
+    @property
+    def resolved_strategy(self) -> Any:
+        """The config of the distribution, with every switch resolved."""
+        return self.strategy  # type: ignore[attr-defined]
 
 
-class HybridACEMRule(ACEMRule):
+class HybridACEMConfig(ACEMUpdateConfig):
     """As in AES-RL's code."""
 
-    divide: bool = Field(True, description="Divide the elite's variance by their number once more, as AES-RL's code does")
+    divide_variance_by_k: bool = Field(True, description="Divide the parents' variance by their number once more, as AES-RL's code does")
 
 
 class AESRLConfig(AsynchronousConfig):
-    """AES-RL: asynchronous ES and a gradient learner, each individual pulling the mean by its gain over it."""
+    """AES-RL: asynchronous ES and a gradient learner, each individual moving the mean by its gain over it."""
 
     name: Literal["aes-rl"] = "aes-rl"
-    strategy: AESRule = AESRule()
+    strategy: AESUpdateConfig = AESUpdateConfig()
 
 
 class ACEMRLConfig(AsynchronousConfig):
     """ACEM-RL: the cross-entropy method on a sliding window, and a gradient learner."""
 
     name: Literal["acem-rl"] = "acem-rl"
-    strategy: HybridACEMRule = HybridACEMRule()
+    strategy: HybridACEMConfig = HybridACEMConfig()
 
 
 class OnePlusOneRLConfig(AsynchronousConfig):
     """(1+1)-ES with the 1/5 rule, and a gradient learner."""
 
     name: Literal["one-plus-one-rl"] = "one-plus-one-rl"
-    strategy: OnePlusOneRule = OnePlusOneRule()
+    strategy: OnePlusOneUpdateConfig = OnePlusOneUpdateConfig()
 
     @property
-    def real_strategy(self) -> OnePlusOneRule:
-        """The seed's window never slides."""
-        frozen = self.is_on(self.strategy.frozen_window, faithful=True)
+    def resolved_strategy(self) -> OnePlusOneUpdateConfig:
+        """The window of the reference implementation never slides."""
+        frozen = self.resolve_switch(self.strategy.frozen_window, faithful=True)
         return self.strategy.model_copy(update={"frozen_window": frozen})
 
 
-class Asynchronous(Hybrid):
-    """The distribution moves with every individual."""
+class AsynchronousHybrid(HybridAlgorithm):
+    """The distribution is updated by every individual as it is finished."""
 
     config: AsynchronousConfig
+    counters = (*HybridAlgorithm.counters, "_distribution_version", "_n_rl", "_n_es", "_epoch_steps")
 
-    def __init__(self, gaussian: Gaussian, config: AsynchronousConfig, body: Body) -> None:
-        super().__init__(config, body)
+    def __init__(self, gaussian: Gaussian, config: AsynchronousConfig, context: BuildContext) -> None:
+        super().__init__(config, context, gaussian.center)
         self.gaussian = gaussian
-        self._policy = self._now()
-        self._lengths: deque[int] = deque(maxlen=config.window)
-        self._dispatched = [1, 1]  # individuals that learn, and that do not
-        self._moves = self._round_steps = 0
-        self._grown: dict[int, tuple[NDArray[np.float32], Individual]] = {}  # place -> who waits to be judged
-        self._to_judge: list[int] = []  # of them, those for whom the mean is not yet being played
+        self._distribution_version = 0  # updates of the distribution
+        self._n_rl = 1  # individuals that were sent to learn, and those that were not
+        self._n_es = 1
+        self._epoch_steps = 0
+        self._episode_lengths: deque[int] = deque(maxlen=config.actor_steps_window)
+        self._awaiting_baseline: dict[int, tuple[NDArray[np.float32], Individual]] = {}  # ticket -> parameters, record
+        self._baseline_queue: list[int] = []  # of them, those for whom the mean is not being played yet
 
     @property
     def center(self) -> NDArray[np.float32]:
-        """The mean, as it is played."""
+        """The mean of the distribution."""
         return self.gaussian.center
 
     @property
     def env_steps(self) -> int:
-        """Of training."""
-        counted = self.config.is_on(self.config.count_evaluations, faithful=False)
+        """Environment steps of training; without the mean's episodes, where those do not count."""
+        counted = self.config.resolve_switch(self.config.count_evaluations, faithful=False)
         return self.simulator_steps if counted else self.learning_steps
 
-    def _next(self) -> int | None:
-        if self._to_judge:
-            return self._give("mean", self._to_judge.pop(0), self._moves, self.center, episodes=self.config.mean_episodes)
+    # One individual, from the draw to the update of the distribution:
+
+    def _next_job(self) -> int | None:
+        """A baseline that is waited for, then a chunk for the critic, then a new individual."""
+        if self._baseline_queue:
+            return self._open_baseline(self._baseline_queue.pop(0))
+        learning = not self.warming_up and self.config.inheritance != "darwinian"
         behind = self.config.critic_ratio * self.learning_steps - self.critic_steps
-        learns = not self.warming_up and self.config.inheritance != "darwinian"
-        if learns and behind > 0 and not any(t.kind == "critic" for t in self._open.values()):
-            return self._give("critic", -1, self._moves, self.center, self.config.critic_chunk)
-        held = self.config.is_on(self.config.back_pressure, faithful=False)
-        if learns and held and behind > self.config.critic_lag * self.config.critic_chunk:
+        if learning and behind > 0 and not any(p.kind == "critic" for p in self._pending.values()):
+            return self._open_job("critic", -1, self._distribution_version, self.center, self.config.critic_steps_per_job)
+        wait_for_critic = self.config.resolve_switch(self.config.back_pressure, faithful=False)
+        if learning and wait_for_critic and behind > self.config.max_critic_lag * self.config.critic_steps_per_job:
             return None
-        return None if self._would_overwrite() else self._individual()
+        return None if self._would_overwrite() else self._open_individual()
 
-    def _would_overwrite(self) -> bool:
-        """Whether what is being drawn from might be, if one more episode were on its way."""
-        needed = [t.rows[0] for t in self._open.values() if t.draws]
-        coming = 1 + sum(t.kind in ("es", "rl", "random") for t in self._open.values())
-        longest = self._limit or max(self._lengths, default=1)
-        return bool(needed) and self.replay.total + coming * longest - self.replay.length > min(needed)
-
-    def _individual(self) -> int:
-        place, x = self._tickets, self.gaussian.draw(self._tickets)
+    def _open_individual(self) -> int:
+        """Draw an individual and decide whether it learns before it plays."""
+        number, x = self._tickets, self.gaussian.draw(self._tickets)
         if self.warming_up:
-            return self._give("random", place, self._moves, x)
-        chance = rl_chance(self._dispatched[0] / sum(self._dispatched), self.config.rl_ratio, self.config.rl_gain)
-        able = self.config.inheritance != "darwinian" and len(self._lengths) > 0  # else there is nothing to learn from
-        learns = able and seeds.generator(self._seed, seeds.Stream.HYBRID, place).random() < chance
-        self._dispatched[0 if learns else 1] += 1
-        return self._give("rl" if learns else "es", place, self._moves, x, sum(self._lengths) if learns else 0)
+            return self._open_job("random", number, self._distribution_version, x)
+        probability = rl_probability(self._n_rl / (self._n_rl + self._n_es), self.config.rl_ratio, self.config.rl_gain)
+        able = self.config.inheritance != "darwinian" and len(self._episode_lengths) > 0  # else there is nothing to learn from
+        if able and seeds.generator(self._seed, seeds.Stream.HYBRID, number).random() < probability:
+            self._n_rl += 1
+            return self._open_job("rl", number, self._distribution_version, x, sum(self._episode_lengths))
+        self._n_es += 1
+        return self._open_job("es", number, self._distribution_version, x)
 
-    def _take(self, task: Task, outcome: Outcome) -> Metrics | None:
-        self._bear(task, outcome)
-        if task.kind == "critic":
-            self.critic = outcome.derived or self.critic
+    def _on_result(self, pending: PendingJob, outcome: Outcome) -> Metrics | None:
+        self._check_failures(pending, outcome)
+        if pending.kind == "critic":
+            self._set_critic(outcome)
             return None
-        if task.kind == "mean":
-            self.judged_steps += outcome.env_steps
-            if outcome.failed:
-                self._to_judge.append(task.place)  # the mean is played again, on other seeds
-                return None
-            return self._judge(*self._grown.pop(task.place), outcome.fitness)
-        if outcome.failed:
-            return None
-        self._remember(outcome)
-        self._lengths.append(outcome.env_steps)
-        self._round_steps += outcome.env_steps
-        record: Individual = {"kind": task.kind, "place": task.place, "return": outcome.fitness, "length": outcome.env_steps}
-        record |= {"version": task.version, "actor_steps": outcome.actor_steps}
-        if task.kind == "random" and not self._warmup_moves:
-            return self._closed(record)
+        if pending.kind == "mean":
+            return self._on_baseline(pending, outcome)
+        return None if outcome.failed else self._on_individual(pending, outcome)
+
+    def _on_individual(self, pending: PendingJob, outcome: Outcome) -> Metrics | None:
+        """Store its episode. Then it waits for the baseline, if the strategy needs one, or updates the distribution at once."""
+        self._store(outcome)
+        self._episode_lengths.append(outcome.env_steps)
+        self._epoch_steps += outcome.env_steps
+        record: Individual = {"kind": pending.kind, "index": pending.slot, "return": outcome.scalar, "length": outcome.env_steps}
+        if pending.kind == "random" and not self._warmup_updates:
+            return self._finish_individual(record)
+        record |= {"actor_steps": outcome.actor_steps, "version": pending.version}
         inherits = self.config.inheritance == "lamarckian" and "params" in outcome.arrays
-        self._grown[task.place] = (np.asarray(outcome.arrays["params"]) if inherits else task.params, record)
-        self._to_judge.append(task.place)
+        x = np.asarray(outcome.arrays["params"]) if inherits else pending.params
+        if not self.gaussian.needs_baseline:
+            return self._update_distribution(x, record, None)
+        self._awaiting_baseline[pending.slot] = (x, record)
+        self._baseline_queue.append(pending.slot)
         return None
 
-    def _judge(self, x: NDArray[np.float32], record: Individual, baseline: float) -> Metrics | None:
-        """The distribution moves by one individual."""
+    def _open_baseline(self, individual: int) -> int:
+        """Play the mean as it is now, from the individual's start if they share it."""
+        start = individual if self.config.common_random_numbers else -1
+        episodes = self.config.real_mean_episodes
+        return self._open_job("mean", individual, self._distribution_version, self.center, episodes=episodes, start=start)
+
+    def _on_baseline(self, pending: PendingJob, outcome: Outcome) -> Metrics | None:
+        self.eval_steps += outcome.env_steps
+        if outcome.failed:
+            self._baseline_queue.append(pending.slot)  # the mean is played again
+            return None
+        return self._update_distribution(*self._awaiting_baseline.pop(pending.slot), outcome.scalar)
+
+    def _update_distribution(self, x: NDArray[np.float32], record: Individual, baseline: float | None) -> Metrics | None:
+        """Update mean and variance by one individual."""
         distance = float(np.linalg.norm(x - self.gaussian.mean))
-        pull = self.gaussian.move(x.astype(np.float64), float(record["return"]), baseline)
-        staleness, self._moves = self._moves - int(record.pop("version")), self._moves + 1
-        return self._closed(
+        fitness = np.array([float(record["return"])])
+        (step_size,) = self.gaussian.update(x.astype(np.float64)[None], fitness, 0.0 if baseline is None else baseline)
+        staleness = self._distribution_version - int(record.pop("version"))
+        self._distribution_version += 1
+        return self._finish_individual(
             record
+            | ({} if baseline is None else {"baseline": baseline})
             | {
-                "baseline": baseline,
-                "pull": pull,
+                "step_size": float(step_size),
                 "staleness": staleness,
                 "distance": distance,
                 "variance_floor_fraction": self.gaussian.floor_fraction,
             }
         )
 
-    def _closed(self, record: Individual) -> Metrics | None:
-        record.pop("version", None)
-        self._judged(record)
-        if self._round_steps < self.config.round:
+    def _finish_individual(self, record: Individual) -> Metrics | None:
+        """Record it; metrics when an epoch is complete."""
+        self._record_individual(record)
+        if self._epoch_steps < self.config.steps_per_epoch:
             return None
-        self._round_steps = 0
-        spread = self.gaussian.spread
-        return self._turn({"variance_mean": float(spread.mean()), "variance_floor_fraction": self.gaussian.floor_fraction})
+        self._epoch_steps = 0
+        variance = float(self.gaussian.variance.mean())
+        return self._end_epoch({"variance_mean": variance, "variance_floor_fraction": self.gaussian.floor_fraction})
+
+    def _would_overwrite(self) -> bool:
+        """Whether one more episode in flight could overwrite what an open job samples."""
+        sampled = [p.replay_first for p in self._pending.values() if p.reads_replay]
+        coming = 1 + sum(p.kind in ("es", "rl", "random") for p in self._pending.values())
+        longest = self._context.env.max_episode_steps or max(self._episode_lengths, default=1)
+        return bool(sampled) and self.replay.total + coming * longest - self.replay.length > min(sampled)
 
     def state_dict(self) -> State:
-        """All that changes."""
+        """With the distribution and the individuals that wait for their baseline."""
         return super().state_dict() | {
             "gaussian": self.gaussian.state_dict(),
-            "lengths": list(self._lengths),
-            "asynchronous": [*self._dispatched, self._moves, self._round_steps],
-            "grown": {str(place): {"params": x, "record": record} for place, (x, record) in self._grown.items()},
-            "to_judge": self._to_judge,
+            "episode_lengths": list(self._episode_lengths),
+            "awaiting_baseline": {str(n): {"params": x, "record": record} for n, (x, record) in self._awaiting_baseline.items()},
+            "baseline_queue": self._baseline_queue,
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Be the algorithm that wrote `state`."""
+        """Continue from a `state_dict`."""
         super().load_state_dict(state)
         self.gaussian.load_state_dict(state["gaussian"])
-        self._lengths = deque(state["lengths"], maxlen=self.config.window)
-        *dispatched, self._moves, self._round_steps = state["asynchronous"]
-        self._dispatched = [int(n) for n in dispatched]
-        self._grown = {int(place): (g["params"], dict(g["record"])) for place, g in state["grown"].items()}
-        self._to_judge = [int(place) for place in state["to_judge"]]
+        self._episode_lengths = deque(state["episode_lengths"], maxlen=self.config.actor_steps_window)
+        self._awaiting_baseline = {int(n): (w["params"], dict(w["record"])) for n, w in state["awaiting_baseline"].items()}
+        self._baseline_queue = [int(n) for n in state["baseline_queue"]]
+
+
+def register_asynchronous(config: type[AsynchronousConfig], gaussian: Callable[..., Gaussian]) -> AlgorithmEntry:
+    """Add an asynchronous hybrid to the registry: its config, and its distribution, made as gaussian(center, config, seed=...)."""
+
+    def build(chosen: AsynchronousConfig, context: BuildContext) -> AsynchronousHybrid:
+        check_environment(chosen, context)
+        distribution = gaussian(initial_center(context), chosen.resolved_strategy, seed=context.seed)
+        return AsynchronousHybrid(distribution, chosen, context)
+
+    return register(AlgorithmEntry(config, build, "hybrid", "arXiv 2012.05417", asynchronous=True))
+
+
+register_asynchronous(AESRLConfig, AES)
+register_asynchronous(ACEMRLConfig, ACEM)
+register_asynchronous(OnePlusOneRLConfig, OnePlusOne)

@@ -1,79 +1,91 @@
-"""What is chosen for every hybrid, and the two gradient halves."""
+"""What is configured for every hybrid, and its two gradient learners."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
-from baldwin.learners import SACRule, TD3Rule
-from baldwin.learners.learner import CriticConfig
+from baldwin.algorithm import AlgorithmConfig
+from baldwin.learners import CriticConfig, SACUpdateConfig, TD3UpdateConfig
+from baldwin.learners.off_policy import check_head
+from baldwin.networks import PolicyConfig
 
 
 class HybridCriticConfig(CriticConfig):
-    """The networks that judge, as in AES-RL's configuration files."""
+    """The network of the critics, as in AES-RL's configuration files."""
 
     hidden: list[PositiveInt] = Field([400, 300], description="Units of each hidden layer")
     activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "leaky-relu"
 
 
-def no_delay(value: int) -> int:
-    """Critics and actors learn apart here."""
+def _refuse_delay(value: int) -> int:
     raise ValueError("hybrids never update critics and actor together, so that there is nothing to delay: leave policy_delay out")
 
 
-NoDelay = Annotated[int, AfterValidator(no_delay)]
+NoDelay = Annotated[int, AfterValidator(_refuse_delay)]
+THREADS_OF_A_JOB = "CPU threads of a job's gradient steps: the executor brings the cores"
 
 
-class TD3Half(TD3Rule):
-    """TD3 as the gradient half. Defaults as in AES-RL's configuration files."""
+class HybridTD3Config(TD3UpdateConfig):
+    """TD3 as the gradient learner. Defaults as in AES-RL's configuration files."""
 
     name: Literal["td3"] = "td3"
     policy_delay: NoDelay = Field(1, exclude=True)
     critic: HybridCriticConfig = HybridCriticConfig()
     actor_lr: float = Field(1e-3, gt=0)
     critic_lr: float = Field(1e-3, gt=0)
-    threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
+    threads: PositiveInt | Literal["auto"] = Field(1, description=THREADS_OF_A_JOB)
+
+    def with_noise_unit(self, unit: float) -> Self:
+        """The same with target noise given in units of actions, where half their range is `unit`."""
+        return self.model_copy(update={"target_noise": self.target_noise / unit, "target_noise_clip": self.target_noise_clip / unit})
 
 
-class SACHalf(SACRule):
-    """SAC as the gradient half; its temperature follows the entropy of the critics' target policy."""
+class HybridSACConfig(SACUpdateConfig):
+    """SAC as the gradient learner; its temperature follows the entropy of the critics' target policy."""
 
     name: Literal["sac"] = "sac"
     policy_delay: NoDelay = Field(1, exclude=True)
     critic: HybridCriticConfig = HybridCriticConfig()
-    threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
+    threads: PositiveInt | Literal["auto"] = Field(1, description=THREADS_OF_A_JOB)
+
+    def with_noise_unit(self, unit: float) -> Self:
+        """SAC has no target noise."""
+        return self
 
 
-HALVES: dict[str, type[BaseModel]] = {"td3": TD3Half, "sac": SACHalf}
-
-
-class HybridConfig(BaseModel, ABC):
+class HybridConfig(AlgorithmConfig):
     """Evolution and gradient together."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [400, 300], "activation": "tanh", "init": "torch", "normalize_obs": False}
+    renamed: ClassVar[dict[str, str]] = {
+        "capacity": "buffer_size",
+        "surplus": "checkpoint_slack",
+        "warmup_moves": "warmup_updates_distribution",
+        "scaled_noise": "scale_target_noise",
+    }
 
-    name: str
     behaviour: Literal["fixed", "faithful"] = Field(
         "fixed", description="What the switches below mean that are not set: see docs/algorithms.md"
     )
-    learner: Annotated[TD3Half | SACHalf, Field(discriminator="name")] = TD3Half()
+    learner: Annotated[HybridTD3Config | HybridSACConfig, Field(discriminator="name")] = HybridTD3Config()
     inheritance: Literal["lamarckian", "baldwinian", "darwinian"] = Field(
         "lamarckian",
-        description="What evolution gets of an individual that learned: what it became; what it was born as, with the fitness of what it became; "
-        "or nobody learns",
+        description="What the distribution is updated by, of an individual that learned: its new parameters; the parameters it was drawn with, "
+        "with the fitness of the new ones; or nobody learns",
     )
     start_steps: int = Field(10_000, ge=0, description="Learning steps of random actions before anything else")
-    capacity: PositiveInt = Field(200_000, description="Transitions that are remembered")
-    surplus: PositiveInt = Field(
-        200_000, description="Transitions kept beyond those, for work that is under way and for earlier checkpoints"
+    buffer_size: PositiveInt = Field(200_000, description="Transitions in the replay buffer")
+    checkpoint_slack: PositiveInt = Field(
+        200_000, description="Transitions kept beyond those, for jobs that are in flight and for earlier checkpoints"
     )
-    warmup_moves: bool | None = Field(None, description="Random episodes move the distribution. faithful: yes; fixed: no")
-    scaled_noise: bool | None = Field(None, description="Target noise is in units of the action range. faithful: no; fixed: yes")
+    warmup_updates_distribution: bool | None = Field(None, description="Random episodes update the distribution. faithful: yes; fixed: no")
+    scale_target_noise: bool | None = Field(None, description="Target noise is in units of the action range. faithful: no; fixed: yes")
+    common_random_numbers: bool = Field(
+        False, description="Individuals that are compared, or an individual and the mean, start from the same state"
+    )
 
     @field_validator("learner", mode="before")
     @classmethod
@@ -82,25 +94,33 @@ class HybridConfig(BaseModel, ABC):
         return {"name": "td3", **value} if isinstance(value, Mapping) else value
 
     @classmethod
-    def policy_for(cls, section: Mapping[str, Any]) -> dict[str, Any]:
-        """What the policy is, unless said otherwise, for an algorithm section as it was written."""
+    def policy_defaults_for(cls, section: Mapping[str, Any]) -> dict[str, Any]:
+        """SAC needs a Gaussian head."""
         chosen = section.get("learner", "td3")
         name = chosen.get("name", "td3") if isinstance(chosen, Mapping) else chosen
         return cls.policy_defaults | ({"head": "gaussian"} if name == "sac" else {})
 
+    def check(self, policy: PolicyConfig, generations_kept: int) -> None:
+        """The policy's head must fit the learner."""
+        check_head(self.name, self.policy_defaults_for({"learner": self.learner.name}).get("head", "deterministic"), policy)
+
+    def resolved(self) -> Self:
+        """The same with the learner's `auto` replaced by what it means on this machine."""
+        return self.model_copy(update={"learner": self.learner.resolved()})
+
+    def on_cpu(self) -> Self:
+        """The same with the learner on a CPU."""
+        return self.model_copy(update={"learner": self.learner.on_cpu()})
+
     @property
-    def for_checkpoints(self) -> int:
-        """How much of the surplus is for earlier checkpoints: the other half is for work that is under way."""
-        return self.surplus // 2
+    def slack_for_checkpoints(self) -> int:
+        """Half of the slack is for earlier checkpoints, the other half for jobs that are in flight."""
+        return self.checkpoint_slack // 2
 
-    @abstractmethod
     def steps_between_versions(self, episode: int) -> int:
-        """Learning steps that a version may take with episodes of so many."""
+        """Learning steps that a version may take with episodes of that length."""
+        raise NotImplementedError
 
-    def settled(self) -> Self:
-        """With nothing left to the machine."""
-        return self.model_copy(update={"learner": self.learner.settled()})
-
-    def is_on(self, switch: bool | None, faithful: bool) -> bool:
-        """A switch, or what `behaviour` makes of it."""
+    def resolve_switch(self, switch: bool | None, faithful: bool) -> bool:
+        """A switch; where it is not set, `faithful` under behaviour=faithful and the opposite otherwise."""
         return switch if switch is not None else faithful == (self.behaviour == "faithful")

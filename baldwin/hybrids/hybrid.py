@@ -1,99 +1,96 @@
-"""What all hybrids share: one critic, one replay that every individual fills, and open work that can be asked for again."""
+"""What all hybrids share: one critic, one replay buffer that every individual fills, and jobs that can be made again."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.errors import Diverged, EnvironmentFailure, TicketError
+from baldwin.algorithm import BaseAlgorithm, BuildContext
+from baldwin.errors import ConfigError, Diverged, EnvironmentFailure
 from baldwin.hybrids.config import HybridConfig
-from baldwin.hybrids.jobs import METRIC, Grow, Study, flat
-from baldwin.learners import Recipe
+from baldwin.hybrids.jobs import CRITIC, METRIC, ImproveAndEvaluate, TrainCritic, flatten_tree, unflatten_tree
+from baldwin.learners.off_policy import check_action_space, learner_spec, make_replay
+from baldwin.networks import make_network
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
-from baldwin.replay import Replay
-from baldwin.rollout import Collect, Evaluate, Plan, Where, transitions
-from baldwin.types import CENTER, Arrays, Individual, Job, Metrics, Outcome, State, Trial
+from baldwin.ops.statistics import return_stats
+from baldwin.rollout import CollectJob, EpisodePosition, RolloutJob, RolloutSpec, episode_seed, transitions
+from baldwin.types import Arrays, Individual, Job, Metrics, Outcome, Shared, State, Trial
 
-PATIENCE = 10  # jobs of a kind that may fail one after the other
-OVERWRITTEN = "what it drew from was overwritten meanwhile: raise algorithm.surplus"
+MAX_FAILED_JOBS = 10  # of a kind, in a row
+OVERWRITTEN = "the transitions it sampled were overwritten meanwhile: raise algorithm.checkpoint_slack"
+AVERAGED = ("return", "length", "step_size", "staleness", "distance", "baseline")  # fields of individuals that metrics average
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Work that is out: enough to ask for it again, exactly."""
+class PendingJob:
+    """An open job: enough to make it again, exactly."""
 
-    kind: str  # critic, rl, es, random, mean
-    place: int  # which individual it is about, or, in a generation, where in the stage it stands
+    kind: str  # critic, rl, es, random or mean
+    slot: int  # whom it is about: an individual's ticket, or its position in the stage of a generation
     version: int  # of the distribution, when it was asked
-    params: NDArray[np.float32]  # [D], or policies [n, D] for the critic
+    params: NDArray[np.float32]  # [D], or target policies [n, D] for the critic
     obs_moments: NDArray[np.float64]
     steps: int = 0  # of gradient
-    rows: tuple[int, int] = (0, 0)  # of the replay: the oldest, and one past the newest
-    critic: Arrays | None = None
+    replay_first: int = 0  # oldest index of the replay that it samples
+    replay_total: int = 0  # one past the newest; 0 if it does not sample
+    critic_version: int = 0
     episodes: int = 1  # of the mean
+    start: int = -1  # the episode whose start it shares; -1: one of its own
 
     @property
-    def draws(self) -> bool:
-        """Whether it reads the replay."""
-        return self.rows[1] > 0
+    def reads_replay(self) -> bool:
+        """Whether it samples from the replay buffer."""
+        return self.replay_total > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """What a hybrid is made of besides its strategy."""
+class HybridAlgorithm(BaseAlgorithm):
+    """A strategy, a learner and a replay buffer. The number of a job is its ticket."""
 
-    recipe: Recipe  # of its learner
-    replay: Replay
-    max_episode_steps: int | None
-    normalize: bool
-    no_action: NDArray[Any]  # [0, ...]: the actions of an episode that has not begun
+    counters = (*BaseAlgorithm.counters, "critic_steps", "actor_steps", "critic_version", "_tickets", "_failed_jobs")
 
-
-class Hybrid(ABC):
-    """An algorithm for the loop, made of a strategy, a learner and a replay."""
-
-    def __init__(self, config: HybridConfig, body: Body) -> None:
-        self.config, self._recipe, self.replay, self._seed = config, body.recipe, body.replay, body.recipe.seed
-        self._limit, self._normalize, self._no_action = body.max_episode_steps, body.normalize, body.no_action
-        self.critic: Arrays = flat(body.recipe.learner().critic_state())
-        self.moments = Moments.empty(body.recipe.obs_size)
-        self.version = 0
-        self.learning_steps = self.judged_steps = self.critic_steps = self.actor_steps = 0
+    def __init__(self, config: HybridConfig, context: BuildContext, center: NDArray[np.float32]) -> None:
+        super().__init__()
+        self.config, self._context, self._seed = config, context, context.seed
+        rule = config.learner
+        if not config.resolve_switch(config.scale_target_noise, faithful=False):
+            rule = rule.with_noise_unit(context.actions.half_range if context.actions.continuous else 1.0)
+        self._learner_spec = learner_spec(rule, context)
+        self._learner = self._learner_spec.make()
+        self.replay = make_replay(context, config.buffer_size, config.checkpoint_slack)
+        self.critic: Arrays = flatten_tree(self._learner.critic_state())
+        self.critic_version = 0
+        self._frozen_critics = {0: self._freeze_critic()}  # the current version, and those that open jobs name
+        self._published_critics: set[int] = set()
+        self.moments = Moments.empty(context.env.obs_size)
+        self.critic_steps = 0
+        self.actor_steps = 0
         self._tickets = 0
-        self._failures: dict[str, int] = {}  # kind -> how many in a row
-        self._failed = 0  # since the last line of metrics
-        self.policy_only = False  # a replay of the journal that is only for the policy need not teach the critic again
-        self._open: dict[int, Task] = {}
-        self._reissue: list[int] = []
-        self._published = -1
-        self._news: list[Individual] = []
-        self._round: list[Individual] = []  # since the last line of metrics
-        self._seen: list[tuple[str, float, float]] = []  # metric, weight, value
+        self._pending: dict[int, PendingJob] = {}
+        self._finished: list[Individual] = []  # since the last call of `individuals`
+        self._epoch: list[Individual] = []  # since the last line of metrics
+        self._failed_jobs = 0  # since the last line of metrics
+        self._samples: list[tuple[str, float, float]] = []  # metric, weight, value
+        self._policy = self._current_policy(center)
 
     @property
     @abstractmethod
     def center(self) -> NDArray[np.float32]:
-        """The mean, as it is played."""
+        """The mean of the distribution."""
 
     @property
     def simulator_steps(self) -> int:
-        """Every step that training took."""
-        return self.learning_steps + self.judged_steps
-
-    @property
-    def env_steps(self) -> int:
-        """All of them: what only judged was played too."""
-        return self.simulator_steps
+        """All environment steps of training."""
+        return self.learning_steps + self.eval_steps
 
     @property
     def gradient_steps(self) -> int:
-        """Of critics and actors."""
+        """Updates of critics and actors."""
         return self.critic_steps + self.actor_steps
 
     @property
@@ -102,210 +99,209 @@ class Hybrid(ABC):
         return self.learning_steps < self.config.start_steps
 
     @property
-    def _warmup_moves(self) -> bool:
-        return self.config.is_on(self.config.warmup_moves, faithful=True)
-
-    def publish(self) -> list[tuple[str, int, Arrays]]:
-        """The greedy policy, once a version, for evaluations; jobs carry all that they need."""
-        if self._published == self.version:
-            return []
-        self._published = self.version
-        return [(CENTER, self.version, self.policy_state())]
+    def _warmup_updates(self) -> bool:
+        return self.config.resolve_switch(self.config.warmup_updates_distribution, faithful=True)
 
     def policy_state(self) -> Arrays:
         """Greedy parameters and observation moments as they were when this version began: a version has one policy."""
         return self._policy
 
+    def publish(self) -> list[Shared]:
+        """The greedy policy once per version, for evaluations; critics once per version of theirs, for jobs that train actors."""
+        needed = {p.critic_version for p in self._pending.values() if p.kind == "rl"} | {self.critic_version}
+        self._frozen_critics = {v: arrays for v, arrays in self._frozen_critics.items() if v in needed}
+        new = sorted(v for v in needed if v not in self._published_critics) if self.critic_steps else []
+        self._published_critics |= set(new)
+        return super().publish() + [Shared(CRITIC, v, self._frozen_critics[v], min(needed)) for v in new]
+
     def individuals(self) -> list[Individual]:
-        """Those that were judged since the last call."""
-        news, self._news = self._news, []
-        return news
+        """Records of the individuals that were finished since the last call."""
+        finished, self._finished = self._finished, []
+        return finished
 
-    def ask(self, n: int) -> list[Job]:
-        """Up to n jobs: lost ones first."""
-        jobs: list[Job] = []
-        while len(jobs) < n:
-            ticket = self._reissue.pop(0) if self._reissue else self._next()
-            if ticket is None:
-                break
-            jobs.append(self._job(ticket))
-        return jobs
-
-    def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
-        """Take results in any order, each ticket once."""
-        tickets = [o.ticket for o in outcomes]
-        if len(set(tickets)) < len(tickets) or any(t not in self._open for t in tickets):
-            raise TicketError(f"expected open tickets, each once; got {tickets}. Tell a result only once.")
-        found: Metrics | None = None
-        for outcome in outcomes:
-            task = self._open[outcome.ticket]
-            if task.draws and task.rows[0] < self.replay.total - self.replay.length:
-                outcome = Outcome(outcome.ticket, float("nan"), reason=OVERWRITTEN)
-            elif task.kind == "critic" and not (outcome.failed or outcome.derived or self.policy_only):
-                (outcome,) = self._study(outcome.ticket).run()  # it comes from a journal, which leaves out what can be computed again
-            del self._open[outcome.ticket]
-            self._note(outcome)
-            found = self._take(task, outcome) or found
-        return found
-
-    def reissue(self) -> None:
-        """Ask for everything open again."""
-        self._reissue = sorted(self._open)
-
-    def state_dict(self) -> State:
-        """All that changes, open work included."""
-        needed = min([t.rows[0] for t in self._open.values() if t.draws], default=self.replay.total)
-        return {
-            "critic": dict(self.critic),
-            "replay": self.replay.state_dict() | {"first": needed},
-            "obs_moments": self.moments.pack(),
-            "counts": [
-                self.version,
-                self.learning_steps,
-                self.judged_steps,
-                self.critic_steps,
-                self.actor_steps,
-                self._tickets,
-                self._failed,
-            ],
-            "failures": self._failures,
-            "policy": dict(self._policy),
-            "open": {str(ticket): write_task(task) for ticket, task in self._open.items()},
-            "reissue": self._reissue,
-            "round": self._round,
-            "seen": [list(s) for s in self._seen],
-        }
-
-    def load_state_dict(self, state: State) -> None:
-        """Be the algorithm that wrote `state`."""
-        self.critic, self.moments = dict(state["critic"]), Moments.unpack(state["obs_moments"])
-        self.replay.load_state_dict(state["replay"])
-        self.version, self.learning_steps, self.judged_steps, self.critic_steps, self.actor_steps, *rest = state["counts"]
-        self._tickets, self._failed = rest
-        self._failures, self._policy = dict(state["failures"]), dict(state["policy"])
-        self._open = {int(ticket): read_task(task) for ticket, task in state["open"].items()}
-        self._reissue, self._round = [int(t) for t in state["reissue"]], [dict(r) for r in state["round"]]
-        self._seen = [(str(name), float(weight), float(value)) for name, weight, value in state["seen"]]
-        self._published = -1
-
-    def _now(self) -> dict[str, NDArray[Any]]:
-        return {"params": self.center, "obs_moments": self.moments.pack()}
-
-    @abstractmethod
-    def _next(self) -> int | None:
-        """The ticket of the next work, opened; None to wait."""
-
-    @abstractmethod
-    def _take(self, task: Task, outcome: Outcome) -> Metrics | None:
-        """A result; metrics when it completed a version."""
-
-    def _give(self, kind: str, place: int, version: int, params: NDArray[np.float32], steps: int = 0, episodes: int = 1) -> int:
-        """Open a ticket. Work with gradient steps sees the critics and the replay as they are now."""
-        ticket, self._tickets = self._tickets, self._tickets + 1
-        task = Task(kind, place, version, params, self.moments.pack(), episodes=episodes)
+    def _open_job(self, kind: str, slot: int, version: int, params: NDArray[np.float32], steps: int = 0, **extra: Any) -> int:
+        """Open a ticket. A job with gradient steps sees the critics and the replay buffer as they are now."""
+        ticket = self._tickets
+        self._tickets += 1
+        pending = PendingJob(kind, slot, version, params, self.moments.pack(), **extra)
         if steps:
             view = self.replay.view()
-            task = replace(task, steps=steps, rows=(view.first, view.total), critic=self.critic)
-        self._open[ticket] = task
-        return ticket
+            pending = replace(pending, steps=steps, replay_first=view.first, replay_total=view.total, critic_version=self.critic_version)
+        self._pending[ticket] = pending
+        return self._open_tickets(ticket, [ticket])
 
-    def _job(self, ticket: int) -> Job:
-        task = self._open[ticket]
-        if task.kind == "critic":
-            return self._study(ticket)
-        if task.kind == "mean":
-            seed = seeds.seeds(1, self._seed, seeds.Stream.TRAIN, ticket)
-            plan = Plan("mean", task.version, seed, 0, task.episodes, self._limit, lenient=True, moments=task.obs_moments)
-            return Evaluate((Trial(ticket, task.version, task.params),), plan)
-        episode = Collect(
-            ticket=ticket,
+    def _make_job(self, number: int) -> Job:
+        pending = self._pending[number]
+        if pending.kind == "critic":
+            return self._critic_job(number)
+        start = pending.start if pending.start >= 0 else number
+        if pending.kind == "mean":
+            own = pending.start < 0
+            spec = RolloutSpec(
+                purpose="mean",
+                version=pending.version,
+                seeds=seeds.seeds(1, self._seed, seeds.Stream.TRAIN, number) if own else episode_seed(self._seed, 0, start),
+                first_episode=0,
+                episodes=pending.episodes,
+                max_steps=self._context.env.max_episode_steps,
+                skip_failed_episodes=True,
+                obs_moments=pending.obs_moments,
+            )
+            return RolloutJob((Trial(number, pending.version, pending.params),), spec)
+        episode = CollectJob(
+            ticket=number,
             seed=self._seed,
-            params=task.params,
-            obs_moments=task.obs_moments,
-            lanes=(Where(0, ticket, self._no_action),),
+            params=pending.params,
+            obs_moments=pending.obs_moments,
+            positions=(EpisodePosition(0, start, self._context.actions.empty_actions()),),
             steps=None,
-            explore="random" if task.kind == "random" else "greedy",
-            limit=self._limit,
+            explore="random" if pending.kind == "random" else "greedy",
+            max_episode_steps=self._context.env.max_episode_steps,
         )
-        return Grow(self._recipe, episode, task.steps, task.critic, self.replay.view(*task.rows) if task.draws else None)
+        view = self.replay.view(pending.replay_first, pending.replay_total) if pending.reads_replay else None
+        return ImproveAndEvaluate(self._learner_spec, episode, pending.steps, pending.critic_version, view)
 
-    def _study(self, ticket: int) -> Study:
-        task = self._open[ticket]
-        view = self.replay.view(*task.rows)
-        return Study(ticket, self._recipe, task.critic or self.critic, np.atleast_2d(task.params), task.steps, view, task.obs_moments)
+    def _critic_job(self, ticket: int) -> TrainCritic:
+        """One critic job is open at a time, so that it continues from the critics as they are."""
+        pending = self._pending[ticket]
+        view = self.replay.view(pending.replay_first, pending.replay_total)
+        policies = np.atleast_2d(pending.params)
+        return TrainCritic(ticket, self._learner_spec, self.critic, policies, pending.steps, view, pending.obs_moments)
 
-    def _bear(self, task: Task, outcome: Outcome) -> None:
-        """Give up where nothing of a kind works. Called in an order that does not depend on who was faster, where there is one."""
-        kind = "learning" if task.kind == "rl" else "critic" if task.kind == "critic" else "playing"
-        self._failures[kind] = self._failures.get(kind, 0) + 1 if outcome.failed else 0
-        if self._failures[kind] >= PATIENCE:
-            text = f"{PATIENCE} jobs ({kind}) failed one after the other; the last reason: {outcome.reason}"
-            raise EnvironmentFailure(text) if kind == "playing" else Diverged(text)
+    def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        metrics: Metrics | None = None
+        for outcome in outcomes:
+            pending = self._pending[outcome.ticket]
+            if pending.reads_replay and pending.replay_first < self.replay.total - self.replay.length:
+                outcome = Outcome(outcome.ticket, float("nan"), reason=OVERWRITTEN)
+            elif pending.kind == "critic" and not (outcome.failed or outcome.derived or self._context.policy_only):
+                (outcome,) = self._critic_job(outcome.ticket).run()  # it comes from a journal, which leaves out derived arrays
+            del self._pending[outcome.ticket]
+            self._count_steps(outcome)
+            metrics = self._on_result(pending, outcome) or metrics
+        return metrics
 
-    def _note(self, outcome: Outcome) -> None:
-        """Count."""
-        self._failed += outcome.failed
-        self.critic_steps += outcome.critic_steps
-        self.actor_steps += outcome.actor_steps
-        weight = float(outcome.critic_steps or outcome.actor_steps)
-        self._seen += [(n.removeprefix(METRIC), weight, float(a)) for n, a in outcome.arrays.items() if n.startswith(METRIC)]
+    @abstractmethod
+    def _on_result(self, pending: PendingJob, outcome: Outcome) -> Metrics | None:
+        """Take one result; metrics when it completed a version."""
 
-    def _remember(self, outcome: Outcome) -> tuple[int, int]:
-        """An episode, into the replay; the rows it got there."""
+    def _check_failures(self, pending: PendingJob, outcome: Outcome) -> None:
+        """Stop where nothing of a kind works. Called in an order that does not depend on who was faster, where there is one."""
+        kind = {"rl": "learning", "critic": "critic"}.get(pending.kind, "playing")
+        self._count_failure(outcome, MAX_FAILED_JOBS, EnvironmentFailure if kind == "playing" else Diverged, kind)
+
+    def _set_critic(self, outcome: Outcome) -> None:
+        """Continue with the critics of a result; with the old ones if it failed."""
+        if outcome.derived:
+            self.critic = outcome.derived
+            self.critic_version += 1
+            self._frozen_critics[self.critic_version] = self._freeze_critic()
+
+    def _freeze_critic(self) -> dict[str, NDArray[Any]]:
+        return self._learner.frozen_critic(unflatten_tree(self.critic))
+
+    def _store(self, outcome: Outcome) -> tuple[int, int]:
+        """Add an episode to the replay buffer; returns its first index and one past its last."""
         (rows,) = transitions(outcome.arrays)
         last = self.replay.add(rows)
         self.learning_steps += outcome.env_steps
-        if self._normalize:
+        if self._context.policy.normalize_obs:
             self.moments = self.moments.merge(Moments.of(rows["obs"]))
         return last + 1 - len(rows["reward"]), last + 1
 
-    def _judged(self, record: Individual) -> None:
-        """Speak of an individual."""
-        self._news.append(record)
-        self._round.append(record)
+    def _count_steps(self, outcome: Outcome) -> None:
+        self._failed_jobs += outcome.failed
+        self.critic_steps += outcome.critic_steps
+        self.actor_steps += outcome.actor_steps
+        weight = float(outcome.critic_steps or outcome.actor_steps)
+        self._samples += [(n.removeprefix(METRIC), weight, float(a)) for n, a in outcome.arrays.items() if n.startswith(METRIC)]
 
-    def _turn(self, found: Metrics) -> Metrics:
-        """A line of metrics: the individuals and the losses since the last one; a new round begins."""
+    def _record_individual(self, record: Individual) -> None:
+        self._finished.append(record)
+        self._epoch.append(record)
+
+    def _end_epoch(self, metrics: Metrics) -> Metrics:
+        """Complete a version: a line of metrics from the individuals and the losses since the last one."""
         self.version += 1
-        self._policy = self._now()
-        metrics: Metrics = dict(found)
-        for name in ("return", "length", "pull", "staleness", "distance", "baseline"):
-            values = np.array([r[name] for r in self._round if name in r], np.float64)
-            if len(values):
-                metrics["episode_length" if name == "length" else name + "_mean" if name == "return" else name] = float(values.mean())
-        returns = np.array([r["return"] for r in self._round], np.float64)
-        metrics |= {"return_std": float(returns.std()), "return_min": float(returns.min()), "return_max": float(returns.max())}
+        self._policy = self._current_policy(self.center)
+        metrics = metrics | return_stats([float(r["return"]) for r in self._epoch])
+        for name in AVERAGED:
+            values = [float(r[name]) for r in self._epoch if name in r]
+            if values and name != "return":
+                metrics["episode_length" if name == "length" else name] = float(np.mean(values))
         for kind in ("es", "rl"):
-            own = [float(r["return"]) for r in self._round if r["kind"] == kind]
-            metrics |= {f"{kind}_return": float(np.mean(own))} if own else {}
-        for name in {s[0] for s in self._seen}:
-            weights, values = np.array([s[1:] for s in self._seen if s[0] == name]).T
-            metrics[name] = float((weights * values).sum() / weights.sum())
+            returns = [float(r["return"]) for r in self._epoch if r["kind"] == kind]
+            metrics |= {f"{kind}_return": float(np.mean(returns))} if returns else {}
+        for name in {sample[0] for sample in self._samples}:
+            weights, values_ = np.array([sample[1:] for sample in self._samples if sample[0] == name]).T
+            metrics[name] = float((weights * values_).sum() / weights.sum())
         metrics |= {
-            "individuals": float(len(self._round)),
-            "failed": float(self._failed),
-            "rl_fraction": float(np.mean([r["kind"] == "rl" for r in self._round])),
+            "individuals": float(len(self._epoch)),
+            "failed": float(self._failed_jobs),
+            "rl_fraction": float(np.mean([r["kind"] == "rl" for r in self._epoch])),
             "simulator_steps": float(self.simulator_steps),
             "critic_steps": float(self.critic_steps),
             "actor_steps": float(self.actor_steps),
             "critic_steps_per_learning_step": self.critic_steps / max(1, self.learning_steps),
             "buffer_fill": len(self.replay) / self.replay.capacity,
         }
-        self._round, self._seen, self._failed = [], [], 0
+        self._epoch = []
+        self._samples = []
+        self._failed_jobs = 0
         return dict(sorted(metrics.items()))
 
+    def _current_policy(self, center: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        return {"params": center, "obs_moments": self.moments.pack()}
 
-def write_task(task: Task) -> State:
-    """For a checkpoint."""
-    return {
-        "numbers": [task.kind, task.place, task.version, task.steps, *task.rows, task.episodes],
-        "params": task.params,
-        "obs_moments": task.obs_moments,
-        "critic": dict(task.critic or {}),
-    }
+    def state_dict(self) -> State:
+        """Critics, replay position, open jobs, statistics and the epoch so far."""
+        sampled = [p.replay_first for p in self._pending.values() if p.reads_replay]
+        needed = {p.critic_version for p in self._pending.values() if p.kind == "rl"}
+        return super().state_dict() | {
+            "critic": dict(self.critic),
+            "frozen_critics": {str(v): dict(self._frozen_critics[v]) for v in sorted(needed - {self.critic_version})},
+            "replay": self.replay.state_dict() | {"first": min(sampled, default=self.replay.total)},
+            "obs_moments": self.moments.pack(),
+            "policy": dict(self._policy),
+            "pending": {str(ticket): asdict(pending) for ticket, pending in self._pending.items()},
+            "epoch": self._epoch,
+            "samples": [{"metric": name, "weight": weight, "value": value} for name, weight, value in self._samples],
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        super().load_state_dict(state)
+        self.critic = dict(state["critic"])
+        self._frozen_critics = {int(v): dict(arrays) for v, arrays in state["frozen_critics"].items()}
+        self._frozen_critics[self.critic_version] = self._freeze_critic()
+        self._published_critics = set()
+        self.replay.load_state_dict(state["replay"])
+        self.moments = Moments.unpack(state["obs_moments"])
+        self._policy = dict(state["policy"])
+        self._pending = {int(ticket): PendingJob(**pending) for ticket, pending in state["pending"].items()}
+        self._epoch = [dict(r) for r in state["epoch"]]
+        self._samples = [(str(s["metric"]), float(s["weight"]), float(s["value"])) for s in state["samples"]]
 
 
-def read_task(state: State) -> Task:
-    """The inverse of `write_task`."""
-    kind, place, version, steps, first, total, episodes = state["numbers"]
-    return Task(kind, place, version, state["params"], state["obs_moments"], steps, (first, total), state["critic"] or None, episodes)
+def initial_center(context: BuildContext) -> NDArray[np.float32]:
+    """The parameters that a run begins with."""
+    return make_network(context.policy, context.env.obs_size, context.actions.outputs).init(context.seed)
+
+
+def check_environment(config: HybridConfig, context: BuildContext) -> None:
+    """Refuse what cannot work in this environment.
+
+    Raises:
+        ConfigError: the learner cannot act in it, or the replay buffer would lose what the kept checkpoints need.
+    """
+    check_action_space(config.name, config.learner.name, context)
+    limit = context.env.max_episode_steps
+    if limit is None:
+        return
+    span = context.generations_kept * config.steps_between_versions(limit)
+    if span > config.slack_for_checkpoints:
+        raise ConfigError(
+            f"up to {span} steps lie between run.keep x run.checkpoint_every generations with episodes of {limit} steps, and "
+            f"algorithm.checkpoint_slack={config.checkpoint_slack} keeps {config.slack_for_checkpoints} for going back to a checkpoint: "
+            f"lower run.checkpoint_every or raise algorithm.checkpoint_slack"
+        )

@@ -1,7 +1,7 @@
-"""What evolution with gradients has done elsewhere: critics that study, individuals that grow up.
+"""The jobs of hybrids: training the critics, and improving an individual before it plays.
 
-Both are pure functions of what they carry. The replay they draw from travels by name where files can be seen, and by
-value where not.
+Both are pure functions of what they carry and of the shared critics that they name. The replay buffer they sample from
+travels by name where workers see its files, and by value where not.
 """
 
 from __future__ import annotations
@@ -12,115 +12,129 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.errors import Diverged
-from baldwin.learners import Learner, Recipe
+from baldwin.learners import Learner, LearnerSpec
 from baldwin.ops.moments import Moments
 from baldwin.replay import ReplayView
-from baldwin.rollout import Collect
+from baldwin.rollout import CollectJob
 from baldwin.types import Arrays, Outcome, State, Worker
 
-METRIC = "metric/"  # how an outcome's arrays name the numbers that are only reported
+CRITIC = "critic"
+"""The key under which critics are shared, for updates of actors."""
+METRIC = "metric/"  # prefix of an outcome's arrays that are only reported
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
-    """Critic steps, in turn with each of these fixed target policies."""
+class TrainCritic:
+    """Critic updates against each of these target policies in turn. Carries the critics: nobody else needs their optimiser."""
 
     ticket: int
-    recipe: Recipe
-    critic: Arrays
-    policies: NDArray[np.float32]  # [n, D]
-    steps: int  # with each of them
+    learner: LearnerSpec
+    critic: Arrays  # a flattened `critic_state`
+    target_policies: NDArray[np.float32]  # [n, D]
+    steps: int  # against each of them
     view: ReplayView
     obs_moments: NDArray[np.float64]
+    stream: None = None
 
     @property
     def kind(self) -> str:
-        """The critic's."""
+        """For the timeline."""
         return "critic"
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """The one it answers for."""
+        """Its only ticket."""
         return (self.ticket,)
 
     def run(self, worker: Worker | None = None) -> list[Outcome]:
-        """The critics afterwards, as what could be computed again."""
-        learner = judging(self.recipe, self.ticket, self.critic, self.obs_moments)
-        source = self.view.source(self.recipe.seed, self.ticket)
-        found = [learner.critic_steps(source, self.steps, policy) for policy in self.policies]
-        must_be_finite(learner.critic.vectors(), "the critics")
-        seen = {METRIC + name: np.array(np.mean([m[name] for m in found])) for name in found[0] if not name.startswith("actor")}
-        return [Outcome(self.ticket, 0.0, arrays=seen, derived=flat(learner.critic_state()), critic_steps=self.steps * len(self.policies))]
+        """The trained critics, as derived arrays: the journal leaves them out.
+
+        Raises:
+            Diverged: a loss or a parameter is not finite.
+        """
+        learner = make_learner(self.learner, self.ticket, self.obs_moments)
+        learner.load_critic_state(unflatten_tree(self.critic))
+        sampler = self.view.sampler(self.learner.seed, self.ticket)
+        reports = [learner.train_critic(sampler, self.steps, policy) for policy in self.target_policies]
+        check_finite(learner.critic.vectors(), "the critics")
+        metrics = {METRIC + name: np.array(np.mean([m[name] for m in reports])) for name in reports[0] if not name.startswith("actor")}
+        derived = flatten_tree(learner.critic_state())
+        return [Outcome(self.ticket, 0.0, arrays=metrics, derived=derived, critic_steps=self.steps * len(self.target_policies))]
 
 
 @dataclass(frozen=True, slots=True)
-class Grow:
-    """One life: so many actor steps up the frozen critics, then an episode. Without steps it is played as it was born."""
+class ImproveAndEvaluate:
+    """Actor updates against the shared critics of a version, then an episode. Without updates, only the episode."""
 
-    recipe: Recipe
-    episode: Collect
+    learner: LearnerSpec
+    episode: CollectJob
     steps: int = 0
-    critic: Arrays | None = None
+    critic_version: int = 0
     view: ReplayView | None = None
+    stream: None = None
 
     @property
     def kind(self) -> str:
-        """How it came to be what is played."""
+        """random: random actions; rl: improved by gradient; es: as drawn."""
         return "random" if self.episode.explore == "random" else "rl" if self.steps else "es"
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """The one it answers for."""
+        """That of the episode."""
         return self.episode.tickets
 
     def run(self, worker: Worker) -> list[Outcome]:
-        """The episode; with the parameters it was played with, if they changed."""
+        """The episode; with the parameters that played it, if they changed.
+
+        Raises:
+            Diverged: a loss or a parameter is not finite.
+        """
         if not self.steps or self.view is None:
             return self.episode.run(worker)
         ticket = self.episode.ticket
-        learner = judging(self.recipe, ticket, self.critic or {}, self.episode.obs_moments)
+        learner = make_learner(self.learner, ticket, self.episode.obs_moments)
+        learner.load_frozen_critic(worker.shared(CRITIC, self.critic_version))
         learner.set_actor(self.episode.params)
-        seen = learner.actor_steps(self.view.source(self.recipe.seed, ticket), self.steps)
-        params = must_be_finite(learner.actor_vectors()[0], "the individual")
+        report = learner.train_actor(self.view.sampler(self.learner.seed, ticket), self.steps)
+        params = check_finite(learner.actor_vectors()[0], "the individual")
         (played,) = replace(self.episode, params=params).run(worker)
-        arrays = {**played.arrays, "params": params, METRIC + "actor_loss": np.array(seen["actor_loss"])}
+        arrays = {**played.arrays, "params": params, METRIC + "actor_loss": np.array(report["actor_loss"])}
         return [replace(played, arrays=arrays, actor_steps=self.steps)]
 
 
-def must_be_finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
-    """Losses are looked at before each step; this is after the last one.
+def make_learner(spec: LearnerSpec, ticket: int, obs_moments: NDArray[np.float64]) -> Learner:
+    """A learner with the random numbers of a ticket."""
+    learner = spec.make(ticket)
+    learner.normalize(Moments.unpack(obs_moments))
+    return learner
+
+
+def check_finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
+    """The parameters; losses are checked before each update, this is for after the last one.
 
     Raises:
-        Diverged: some are not numbers.
+        Diverged: some are not finite.
     """
     if not np.isfinite(parameters).all():
         raise Diverged(f"{whose} came out of the gradient steps with parameters that are not numbers. Lower the learning rates")
     return parameters
 
 
-def judging(recipe: Recipe, ticket: int, critic: Arrays, obs_moments: NDArray[np.float64]) -> Learner:
-    """A learner that judges as these critics do, with random numbers of its own."""
-    learner = recipe.learner(ticket)
-    learner.load_critic_state(nested(critic))
-    learner.normalize(Moments.unpack(obs_moments))
-    return learner
-
-
-def flat(state: State, path: str = "") -> dict[str, NDArray[np.generic]]:
+def flatten_tree(state: State, path: str = "") -> dict[str, NDArray[np.generic]]:
     """Nested arrays and numbers as arrays with names like a/b."""
-    found: dict[str, NDArray[np.generic]] = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
     for name, value in state.items():
-        found |= flat(value, f"{path}{name}/") if isinstance(value, dict) else {path + name: np.asarray(value)}
-    return found
+        arrays |= flatten_tree(value, f"{path}{name}/") if isinstance(value, dict) else {path + name: np.asarray(value)}
+    return arrays
 
 
-def nested(arrays: Arrays) -> State:
-    """The inverse of `flat`."""
-    found: State = {}
+def unflatten_tree(arrays: Arrays) -> State:
+    """The inverse of `flatten_tree`."""
+    state: State = {}
     for path, value in arrays.items():
-        *parts, name = path.split("/")
-        place = found
-        for part in parts:
-            place = place.setdefault(part, {})
-        place[name] = value
-    return found
+        *parents, name = path.split("/")
+        node = state
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = value
+    return state

@@ -3,56 +3,56 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import mse_loss
 
-from baldwin.learners.learner import Tensors
-from baldwin.learners.networks import Forward
-from baldwin.learners.sac import EntropyLearner, SACRule
+from baldwin.learners.learner import TensorBatch
+from baldwin.learners.sac import SACBase, SACUpdateConfig
+from baldwin.networks import PolicyConfig
 from baldwin.ops.targets import expected_soft_value
-from baldwin.policies import PolicyConfig
 
 
-class DiscreteSAC(EntropyLearner):
-    """Critics give a value for every action; the wanted entropy is a share c of log |A|, c in (0, 1)."""
+class DiscreteSAC(SACBase):
+    """Critics give a value for every action; the target entropy is a fraction of log |A|."""
 
-    def __init__(self, policy: PolicyConfig, config: SACRule, *, obs_size: int, actions: int, seed: int) -> None:
+    def __init__(self, policy: PolicyConfig, config: SACUpdateConfig, *, obs_size: int, n_actions: int, seed: int) -> None:
         self.config = config
-        wanted = config.entropy_share * math.log(actions)
-        critics = (config.ensemble, obs_size, actions)
-        super().__init__(policy, config, obs_size=obs_size, outputs=actions, critics=critics, target=wanted, seed=seed)
+        super().__init__(
+            policy,
+            config,
+            obs_size=obs_size,
+            n_actions=n_actions,
+            n_outputs=n_actions,
+            critics=(config.n_critics, obs_size, n_actions),
+            auto_target_entropy=config.target_entropy_scale * math.log(n_actions),
+            seed=seed,
+        )
 
-    @torch.no_grad()
-    def values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
-        """The smallest of the critics; for the actor's own action, its likeliest."""
-        x = self._prepared(obs)
-        index = self._of_actor(x).argmax(-1) if action is None else torch.from_numpy(np.array(action)).to(self.device)
-        q = self.critic(x.expand(self.config.ensemble, -1, -1)).amin(0)
-        return np.asarray(q.gather(1, index[:, None]).squeeze(1).cpu().numpy())
-
-    def _fit_critics(self, batch: Tensors, actor: Forward, alpha: Tensor) -> dict[str, Tensor]:
-        """y = r + discount sum_a pi(a|s') (min Q'(s', a) - alpha log pi(a|s'))."""
-        count = self.config.ensemble
-        with torch.inference_mode():
-            log_probs = torch.log_softmax(actor(batch.next_obs).float(), -1)
-            q_next = self._pessimist(self.critic.slow(batch.next_obs.expand(count, -1, -1)))
+    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sum over critics of mean (Q(s, a) - y)^2 / 2, y = r + discount sum_a' pi(a'|s') (min Q'(s', a') - alpha log pi(a'|s'))."""
+        with torch.no_grad():
+            log_probs = torch.log_softmax(next_out.float(), -1)
+            q_next = self._min_over_subset(self.critic.target_forward(batch.next_obs))
             y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
-        entropy = -(log_probs.exp() * log_probs).sum(-1).mean().view(1)
-        return self._regress(batch.obs.expand(count, -1, -1), y, batch.action) | {"entropy": entropy}
+        q = self.critic(batch.obs)  # [N, B, actions]
+        q = q.gather(-1, batch.action.expand(len(q), -1).unsqueeze(-1)).squeeze(-1)
+        return 0.5 * len(q) * mse_loss(q, y.expand_as(q)), q, _entropy(log_probs)
 
-    def _fit_actor(self, obs: Tensor, alpha: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Down mean sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)), for each row of actors."""
-        log_probs = torch.log_softmax(self.actor(obs).float(), -1)
-        with torch.no_grad():  # Q does not depend on the actor here
-            flat = obs.flatten(0, 1)
-            q = self.critic(flat.expand(self.config.ensemble, -1, -1)).float()
-            q = (self._credit(q) * q).sum(0).view_as(log_probs)
-        probs = log_probs.exp()
-        loss = -expected_soft_value(probs, log_probs, q, alpha).mean() * len(obs)
-        self.actor.pull([loss], [torch.ones_like(loss)])
-        entropy = -(probs * log_probs).sum(-1).detach().mean()
-        return {"actor_loss": loss.detach().view(1) / len(obs)}, entropy
+    def actor_loss(self, obs: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean of sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)); the critics are constants."""
+        log_probs = torch.log_softmax(self.actor.each(obs).float(), -1)  # [P, B, actions]
+        with torch.no_grad():
+            q = self._actor_q(self.critic.frozen(obs).float())
+        return -expected_soft_value(log_probs.exp(), log_probs, q, alpha).mean() * len(obs), _entropy(log_probs)
+
+    def _greedy(self, out: Tensor) -> Tensor:
+        return out.argmax(-1)
+
+    def _min_q(self, obs: Tensor, action: Tensor) -> Tensor:
+        return self.critic(obs).amin(0).gather(1, action[:, None]).squeeze(1)
+
+
+def _entropy(log_probs: Tensor) -> Tensor:
+    return -(log_probs.exp() * log_probs).sum(-1).mean()

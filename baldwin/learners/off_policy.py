@@ -1,8 +1,8 @@
-"""Off-policy training for the loop: collect a stretch, remember it, learn from what is remembered.
+"""Off-policy training: collect a segment, store it, make updates from the replay buffer.
 
-Ticket t belongs to stream t mod S of S = 1 + overlap independent streams of lanes, and is played by the actor as it was
-after ticket t - S was learned from; stretches are learned from in the order of their tickets. So the lag is bounded, and
-the result is the same whoever collects, however fast.
+Ticket t belongs to stream t mod S of S = 1 + actor_lag independent streams of environments, and is collected by the actor
+as it was after ticket t - S was learned from. Segments are learned from in the order of their tickets. So the lag is
+bounded, and the result is the same whoever collects, however fast.
 """
 
 from __future__ import annotations
@@ -10,252 +10,288 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+from gymnasium import spaces
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
-from baldwin.errors import EnvironmentFailure, TicketError
-from baldwin.learners.diary import Diary
-from baldwin.learners.learner import Learner
+from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext
+from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.learners.episode_tracker import EpisodeTracker
+from baldwin.learners.learner import Learner, LearnerConfig
+from baldwin.learners.spec import LearnerSpec
+from baldwin.networks import PolicyConfig
 from baldwin.ops.moments import Moments
-from baldwin.replay import Column, Replay
-from baldwin.rollout import Collect, transitions
-from baldwin.types import CENTER, Arrays, Individual, Job, Metrics, Outcome, State, outcome_state
+from baldwin.replay import Column, ReplayBuffer
+from baldwin.rollout import CollectJob, transitions
+from baldwin.types import Arrays, Metrics, Outcome, State, outcome_from_state, outcome_state
 
-PATIENCE = 5  # stretches that may fail one after the other
+MAX_FAILED_SEGMENTS = 5  # in a row
 
 
-class OffPolicyConfig(BaseModel):
-    """How experience is collected and remembered."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class OffPolicyConfig(LearnerConfig, AlgorithmConfig):
+    """How experience is collected and stored."""
 
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [256, 256], "activation": "relu", "init": "torch", "normalize_obs": False}
+    exploration: ClassVar[Literal["noise", "sample"]] = "noise"
+    renamed: ClassVar[dict[str, str]] = {
+        "lanes": "n_envs",
+        "collect": "rollout_length",
+        "overlap": "actor_lag",
+        "capacity": "buffer_size",
+        "surplus": "checkpoint_slack",
+        "round": "steps_per_epoch",
+    }
 
     start_steps: int = Field(10_000, ge=0, description="Random actions and no updates until then")
-    updates_per_step: PositiveFloat = Field(1.0, description="Updates for each environment step (updates-to-data ratio)")
-    lanes: PositiveInt = Field(1, description="Environments of a stream, stepped side by side")
-    collect: PositiveInt = Field(50, description="Steps of each lane between updates")
-    overlap: int = Field(0, ge=0, description="Stretches that are collected while others are learned from: the actor's lag. off is 0")
-    capacity: PositiveInt = Field(1_000_000, description="Transitions that are remembered")
-    surplus: int = Field(100_000, ge=0, description="Transitions kept beyond those, so that an earlier checkpoint finds what it could draw")
-    round: PositiveInt = Field(1000, description="Environment steps between two lines of metrics: a generation of this algorithm")
+    updates_per_step: PositiveFloat = Field(1.0, description="Updates for each environment step (update-to-data ratio)")
+    n_envs: PositiveInt = Field(1, description="Environments of a stream, stepped side by side")
+    rollout_length: PositiveInt = Field(50, description="Steps of each environment between updates")
+    actor_lag: int = Field(0, ge=0, description="Segments that are collected while others are learned from. off is 0, on is 1")
+    buffer_size: PositiveInt = Field(1_000_000, description="Transitions in the replay buffer")
+    checkpoint_slack: int = Field(
+        100_000, ge=0, description="Transitions kept beyond those, so that an earlier checkpoint finds what it could sample"
+    )
+    steps_per_epoch: PositiveInt = Field(1000, description="Environment steps per line of metrics: the generation of this algorithm")
 
     @property
-    def real_round(self) -> int:
-        """A round ends with a stretch."""
-        stretch = self.lanes * self.collect
-        return -(-self.round // stretch) * stretch
+    def exploration_std(self) -> float:
+        """Standard deviation of the noise on actions while collecting, where exploration is by noise."""
+        return float(getattr(self, "exploration_noise", 0.0))
 
-    @field_validator("overlap", mode="before")
+    @property
+    def real_steps_per_epoch(self) -> int:
+        """An epoch ends with a segment."""
+        segment = self.n_envs * self.rollout_length
+        return -(-self.steps_per_epoch // segment) * segment
+
+    @field_validator("actor_lag", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
         return {"off": 0, "on": 1, False: 0, True: 1}.get(value, value) if isinstance(value, bool | str) else value
 
+    def check(self, policy: PolicyConfig, generations_kept: int) -> None:
+        """The policy's head must fit, and the buffer must hold what the kept checkpoints could sample."""
+        check_head(self.name, self.policy_defaults.get("head", "deterministic"), policy)
+        span = generations_kept * self.real_steps_per_epoch
+        if span > self.checkpoint_slack:
+            raise ValueError(
+                f"run.keep x run.checkpoint_every x an epoch of {self.real_steps_per_epoch} steps is {span}, more than the "
+                f"algorithm.checkpoint_slack={self.checkpoint_slack} that the replay keeps for going back to a checkpoint: "
+                f"lower run.checkpoint_every"
+            )
 
-class OffPolicy:
-    """An algorithm for the loop, made of a learner and a replay."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        replay: Replay,
-        config: OffPolicyConfig,
-        *,
-        seed: int,
-        explore: Literal["noise", "sample"],
-        noise: float,
-        obs_size: int,
-        max_episode_steps: int | None,
-        normalize: bool,
-        no_action: NDArray[Any],
-    ) -> None:
-        self.learner, self.replay, self._config, self._seed = learner, replay, config, seed
-        self._explore, self._noise, self._limit, self._normalize = explore, noise, max_episode_steps, normalize
-        self.moments, self._fresh = Moments.empty(obs_size), Moments.empty(obs_size)
-        self.version = self.env_steps = 0
-        self._streams = 1 + config.overlap
-        self._diary = Diary(self._streams * config.lanes, no_action, learner)
-        self._asked = self._learned = 0  # tickets
-        start = (self.learner.actor_vectors()[0], self.moments.pack())
-        self._actors = dict.fromkeys(range(self._streams), start)  # ticket -> who plays it
-        self._reissue: list[int] = []
-        self._arrived: dict[int, Outcome] = {}  # before their turn
-        self._owed = 0.0  # updates
-        self._failures = 0  # in a row
-        self._round_steps = self._round_updates = 0
-        self._seen: list[tuple[int, Metrics]] = []  # updates, and what they reported
-        self._published = -1
-        self._policy = self._now()
+class OffPolicyAlgorithm(BaseAlgorithm):
+    """A learner and a replay buffer."""
+
+    counters = (*BaseAlgorithm.counters, "_asked", "_learned", "_epoch_steps", "_epoch_updates", "_pending_updates")
+
+    def __init__(self, learner: Learner, replay: ReplayBuffer, config: OffPolicyConfig, context: BuildContext) -> None:
+        super().__init__()
+        self.learner, self.replay, self._config, self._context = learner, replay, config, context
+        self._streams = 1 + config.actor_lag
+        self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), learner)
+        self.moments = Moments.empty(context.env.obs_size)
+        self._new_moments = self.moments  # of this epoch's observations
+        self._asked = 0  # tickets
+        self._learned = 0  # tickets
+        self._actors = dict.fromkeys(range(self._streams), self._current_actor())  # ticket -> the actor that collects it
+        self._arrived: dict[int, Outcome] = {}  # segments that wait for earlier ones
+        self._pending_updates = 0.0
+        self._epoch_steps = 0
+        self._epoch_updates = 0
+        self._update_metrics: list[tuple[int, Metrics]] = []  # number of updates, and their means
+        self._policy = self._current_actor()
 
     @property
     def gradient_steps(self) -> int:
-        """Critic updates so far."""
+        """Critic updates made."""
         return self.learner.updates
 
-    @property
-    def learning_steps(self) -> int:
-        """Every step was learned from."""
-        return self.env_steps
-
-    def individuals(self) -> list[Individual]:
-        """None is spoken of."""
-        return []
-
-    def publish(self) -> list[tuple[str, int, Arrays]]:
-        """The greedy policy, once a round, for evaluations; stretches carry their own actor."""
-        if self._published == self.version:
-            return []
-        self._published = self.version
-        return [(CENTER, self.version, self.policy_state())]
-
-    def ask(self, n: int) -> list[Job]:
-        """Up to n stretches: lost ones first, then those whose actor is known."""
-        jobs: list[Job] = []
-        while len(jobs) < n:
-            if self._reissue:
-                ticket = self._reissue.pop(0)
-            elif self._asked in self._actors:
-                ticket, self._asked = self._asked, self._asked + 1
-            else:
-                break
-            jobs.append(self._job(ticket))
-        return jobs
-
-    def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
-        """Take stretches in any order; learn from them in theirs, up to the end of a round: rounds then end one at a time.
-
-        What waits here never stalls the loop: each stretch learned from sets the next one of its stream free.
-        """
-        for place, outcome in enumerate(outcomes):
-            ticket = outcome.ticket
-            if not self._learned <= ticket < self._asked or ticket in self._arrived or ticket in [o.ticket for o in outcomes[:place]]:
-                raise TicketError(f"ticket {ticket} was never given out, or came back twice. Tell a stretch only once.")
-        self._arrived |= {o.ticket: o for o in outcomes}
-        found: Metrics | None = None
-        while found is None and self._learned in self._arrived:
-            found = self._absorb(self._arrived[self._learned])
-            del self._arrived[self._learned], self._actors[self._learned]
-            self._actors[self._learned + self._streams] = (self.learner.actor_vectors()[0], self.moments.pack())
-            self._learned += 1
-        return found
-
     def policy_state(self) -> Arrays:
-        """Greedy parameters and observation moments as they were when this round began: a version has one policy."""
+        """Greedy parameters and observation moments as they were when this epoch began: a version has one policy."""
         return self._policy
 
+    def _next_job(self) -> int | None:
+        if self._asked not in self._actors:
+            return None
+        self._asked += 1
+        return self._open_tickets(self._asked - 1, [self._asked - 1])
+
+    def _make_job(self, number: int) -> CollectJob:
+        config, actor = self._config, self._actors[number]
+        random = number * config.n_envs * config.rollout_length < config.start_steps
+        return CollectJob(
+            ticket=number,
+            seed=self._context.seed,
+            params=actor["params"],
+            obs_moments=actor["obs_moments"],
+            positions=self._tracker.positions(self._envs_of(number)),
+            steps=config.rollout_length,
+            explore="random" if random else config.exploration,
+            noise=config.exploration_std,
+            max_episode_steps=self._context.env.max_episode_steps,
+            stream=number % self._streams,
+        )
+
+    def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        """Learn from segments in the order of tickets, up to the end of an epoch: epochs then end one at a time.
+
+        A segment that waits here never stalls the loop: each one learned from sets the next one of its stream free.
+        """
+        self._arrived |= {o.ticket: o for o in outcomes}
+        metrics: Metrics | None = None
+        while metrics is None and self._learned in self._arrived:
+            metrics = self._learn_from(self._arrived.pop(self._learned))
+            del self._actors[self._learned]
+            self._actors[self._learned + self._streams] = self._current_actor()
+            self._learned += 1
+        return metrics
+
+    def _learn_from(self, outcome: Outcome) -> Metrics | None:
+        """Store a segment and make the updates it calls for; metrics when it completes an epoch."""
+        self._count_failure(outcome, MAX_FAILED_SEGMENTS, EnvironmentFailure, "collecting")
+        if outcome.failed:
+            self._tracker.drop_episodes(self._envs_of(outcome.ticket))
+            return None
+        self._store(outcome)
+        self.learning_steps += outcome.env_steps
+        self._epoch_steps += outcome.env_steps
+        if self.env_steps > self._config.start_steps:
+            self._pending_updates += outcome.env_steps * self._config.updates_per_step
+            due, before = int(self._pending_updates), self.learner.updates
+            self._pending_updates -= due
+            self._update_metrics.append((due, self.learner.train(self.replay, due)))
+            self._epoch_updates += self.learner.updates - before
+        return self._end_epoch() if self._epoch_steps >= self._config.steps_per_epoch else None
+
+    def _store(self, outcome: Outcome) -> None:
+        for env, rows in zip(self._envs_of(outcome.ticket), transitions(outcome.arrays), strict=True):
+            last = self.replay.add(rows, self._tracker.last_index(env))
+            self._tracker.add_steps(env, rows, last)
+            if self._context.policy.normalize_obs:
+                self._new_moments = self._new_moments.merge(Moments.of(rows["obs"]))
+
+    def _end_epoch(self) -> Metrics:
+        if self._context.policy.normalize_obs:
+            self.moments = self.moments.merge(self._new_moments)
+            self._new_moments = Moments.empty(len(self.moments.mean))
+            self.learner.normalize(self.moments)
+        metrics = self._tracker.pop_stats() | {"buffer_fill": len(self.replay) / self.replay.capacity}
+        metrics["update_to_data"] = self._epoch_updates / self._epoch_steps
+        for name in {name for _, means in self._update_metrics for name in means}:
+            pairs = [(k, means[name]) for k, means in self._update_metrics if name in means]
+            metrics[name] = sum(k * v for k, v in pairs) / sum(k for k, _ in pairs)
+        self.version += 1
+        self._policy = self._current_actor()
+        self._update_metrics = []
+        self._epoch_steps = 0
+        self._epoch_updates = 0
+        return dict(sorted(metrics.items()))
+
+    def _current_actor(self) -> dict[str, NDArray[Any]]:
+        return {"params": self.learner.actor_vectors()[0], "obs_moments": self.moments.pack()}
+
+    def _envs_of(self, ticket: int) -> range:
+        """The environments of a ticket's stream."""
+        first = ticket % self._streams * self._config.n_envs
+        return range(first, first + self._config.n_envs)
+
     def state_dict(self) -> State:
-        """All that changes, open tickets included."""
-        return {
+        """Learner, replay position, open episodes, statistics, and segments that wait for earlier ones."""
+        return super().state_dict() | {
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
             "obs_moments": self.moments.pack(),
+            "new_obs_moments": self._new_moments.pack(),
             "policy": dict(self._policy),
-            "fresh": self._fresh.pack(),
-            "diary": self._diary.state_dict(),
-            "actors": {str(t): {"params": p, "obs_moments": m} for t, (p, m) in self._actors.items()},
+            "episodes": self._tracker.state_dict(),
+            "actors": {str(ticket): actor for ticket, actor in self._actors.items()},
             "arrived": [outcome_state(o) for o in self._arrived.values()],
-            "numbers": [self.version, self.env_steps, self._asked, self._learned, self._failures, self._round_steps, self._round_updates],
-            "owed": self._owed,
-            "reissue": self._reissue,
-            "seen": [[k, m] for k, m in self._seen],
+            "update_metrics": [{"updates": k, "means": means} for k, means in self._update_metrics],
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Be the algorithm that wrote `state`."""
+        """Continue from a `state_dict`."""
+        super().load_state_dict(state)
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
-        self.moments, self._fresh = Moments.unpack(state["obs_moments"]), Moments.unpack(state["fresh"])
+        self.moments = Moments.unpack(state["obs_moments"])
+        self._new_moments = Moments.unpack(state["new_obs_moments"])
         self.learner.normalize(self.moments)
         self._policy = dict(state["policy"])
-        self._diary.load_state_dict(state["diary"])
-        self._actors = {int(t): (a["params"], a["obs_moments"]) for t, a in state["actors"].items()}
-        self._arrived = {int(o["ticket"]): Outcome(**o) for o in state["arrived"]}
-        self.version, self.env_steps, self._asked, self._learned, self._failures, self._round_steps, self._round_updates = state["numbers"]
-        self._owed, self._reissue = state["owed"], list(state["reissue"])
-        self._seen = [(int(k), dict(m)) for k, m in state["seen"]]
-        self._published = -1
-
-    def reissue(self) -> None:
-        """Ask for every open stretch again."""
-        self._reissue = [t for t in range(self._learned, self._asked) if t not in self._arrived]
-
-    def _now(self) -> dict[str, NDArray[Any]]:
-        return {"params": self.learner.actor_vectors()[0], "obs_moments": self.moments.pack()}
-
-    def _own(self, ticket: int) -> range:
-        """The lanes of a ticket's stream."""
-        first = ticket % self._streams * self._config.lanes
-        return range(first, first + self._config.lanes)
-
-    def _job(self, ticket: int) -> Collect:
-        params, moments = self._actors[ticket]
-        random = ticket * self._config.lanes * self._config.collect < self._config.start_steps
-        return Collect(
-            ticket=ticket,
-            seed=self._seed,
-            params=params,
-            obs_moments=moments,
-            lanes=self._diary.where(self._own(ticket)),
-            steps=self._config.collect,
-            explore="random" if random else self._explore,
-            noise=self._noise,
-            limit=self._limit,
-        )
-
-    def _absorb(self, outcome: Outcome) -> Metrics | None:
-        """Remember a stretch, pay the updates it brings; metrics when it completes a round."""
-        if outcome.failed:
-            self._give_up(outcome)
-            return None
-        self._failures = 0
-        self._remember(outcome)
-        self.env_steps += outcome.env_steps
-        self._round_steps += outcome.env_steps
-        if self.env_steps > self._config.start_steps:
-            self._owed += outcome.env_steps * self._config.updates_per_step
-            due, before = int(self._owed), self.learner.updates
-            self._owed -= due
-            self._seen.append((due, self.learner.update(self.replay, due)))
-            self._round_updates += self.learner.updates - before
-        return self._turn() if self._round_steps >= self._config.round else None
-
-    def _give_up(self, outcome: Outcome) -> None:
-        """A stretch that failed is lost, and its episodes with it."""
-        self._failures += 1
-        if self._failures >= PATIENCE:
-            raise EnvironmentFailure(f"{PATIENCE} stretches failed one after the other; the last reason: {outcome.reason}")
-        self._diary.give_up(self._own(outcome.ticket))
-
-    def _remember(self, outcome: Outcome) -> None:
-        for n, rows in zip(self._own(outcome.ticket), transitions(outcome.arrays), strict=True):
-            ended = rows["terminated"] | rows["truncated"]
-            self._diary.follow(n, rows, ended, self.replay.add(rows, self._diary.last(n)))
-            if self._normalize:
-                self._fresh = self._fresh.merge(Moments.of(rows["obs"]))
-
-    def _turn(self) -> Metrics:
-        """Close the round: statistics move, and all it saw becomes one line."""
-        if self._normalize:
-            self.moments, self._fresh = self.moments.merge(self._fresh), Moments.empty(len(self._fresh.mean))
-            self.learner.normalize(self.moments)
-        metrics = self._diary.turn() | {"buffer_fill": len(self.replay) / self.replay.capacity}
-        metrics["update_to_data"] = self._round_updates / self._round_steps
-        for name in {name for _, seen in self._seen for name in seen}:
-            pairs = [(k, seen[name]) for k, seen in self._seen if name in seen]
-            metrics[name] = sum(k * v for k, v in pairs) / sum(k for k, _ in pairs)
-        self.version += 1
-        self._policy = self._now()
-        self._seen, self._round_steps, self._round_updates = [], 0, 0
-        return dict(sorted(metrics.items()))
+        self._tracker.load_state_dict(state["episodes"])
+        self._actors = {int(ticket): dict(actor) for ticket, actor in state["actors"].items()}
+        self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
+        self._update_metrics = [(int(m["updates"]), dict(m["means"])) for m in state["update_metrics"]]
 
 
-def replay_columns(obs_size: int, no_action: NDArray[Any]) -> dict[str, Column]:
-    """What is remembered of a step."""
+def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolicyAlgorithm:
+    """The algorithm of a learner's config.
+
+    Raises:
+        ConfigError: the learner cannot act in this environment, or the replay buffer does not fit.
+    """
+    check_action_space(config.name, config.name, context)
+    learner = learner_spec(config, context).make()
+    replay = make_replay(context, config.buffer_size, config.checkpoint_slack)
+    return OffPolicyAlgorithm(learner, replay, config, context)
+
+
+def learner_spec(config: Any, context: BuildContext) -> LearnerSpec:
+    """All that it takes to make the learner of an update config, anywhere."""
+    actions = context.actions
+    return LearnerSpec(context.policy, config, context.env.obs_size, actions.size, not actions.continuous, context.seed)
+
+
+def make_replay(context: BuildContext, buffer_size: int, slack: int) -> ReplayBuffer:
+    """A replay buffer for the transitions of the environment.
+
+    Raises:
+        ConfigError: it does not fit.
+    """
+    columns = replay_columns(context.env.obs_size, context.actions.empty_actions())
+    try:
+        return ReplayBuffer(columns, buffer_size, seed=context.seed, folder=context.folder, slack=slack, shared=context.shared_files)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise ConfigError(f"a replay of algorithm.buffer_size={buffer_size} transitions does not fit: {error}. Lower it") from error
+
+
+def replay_columns(obs_size: int, empty_actions: NDArray[Any]) -> dict[str, Column]:
+    """What is stored of a step."""
     return {
         "obs": Column("<f4", (obs_size,)),
-        "action": Column(no_action.dtype.str, no_action.shape[1:]),
+        "action": Column(empty_actions.dtype.str, empty_actions.shape[1:]),
         "reward": Column("<f4"),
         "next_obs": Column("<f4", (obs_size,)),
         "terminated": Column("|b1"),
         "truncated": Column("|b1"),
     }
+
+
+def check_head(name: str, head: str, policy: PolicyConfig) -> None:
+    """Refuse a policy that the learner cannot train.
+
+    Raises:
+        ValueError: with what it needs.
+    """
+    if (policy.squash, policy.head) != ("tanh", head):
+        raise ValueError(
+            f"algorithm.name={name} needs policy.squash=tanh and policy.head={head}; got {policy.squash} and {policy.head}. Leave both out"
+        )
+
+
+def check_action_space(name: str, learner: str, context: BuildContext) -> None:
+    """Refuse an environment in which the learner cannot act.
+
+    Raises:
+        ConfigError: with what it needs, and what else would do.
+    """
+    space = context.env.action_space
+    box, discrete = isinstance(space, spaces.Box), isinstance(space, spaces.Discrete)
+    if (box and context.actions.bounded) or (learner == "sac" and discrete):
+        return
+    needed = "a bounded Box or Discrete actions" if learner == "sac" else "actions in a bounded Box"
+    sac = "algorithm.name=sac" if name == learner else "algorithm.learner=sac"
+    other = f"{sac} or algorithm.name=es" if discrete else "algorithm.name=es"
+    raise ConfigError(f"{name} needs {needed}; got {space}. Wrap the environment, or use {other}")

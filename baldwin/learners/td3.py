@@ -2,79 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from torch import Tensor
+from torch.nn.functional import mse_loss
 
-from baldwin.learners.learner import Learner, LearnerConfig, Tensors, shared_out, together
-from baldwin.learners.off_policy import OffPolicyConfig
-from baldwin.ops.targets import smoothed
-from baldwin.policies import PolicyConfig
+from baldwin.algorithm import AlgorithmEntry, register
+from baldwin.learners.learner import Learner, LearnerConfig, TensorBatch, split_batch
+from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
+from baldwin.networks import PolicyConfig
+from baldwin.types import State
 
 
-class TD3Rule(LearnerConfig):
-    """What one update of TD3 does."""
+class TD3UpdateConfig(LearnerConfig):
+    """One update of TD3. Noise is in units of half the action range."""
 
-    target_noise: float = Field(0.2, ge=0, description="Std of the noise on target actions, in units of half the action range")
-    target_noise_clip: float = Field(0.5, ge=0, description="Where that noise is cut")
+    target_noise: float = Field(0.2, ge=0, description="Standard deviation of the noise on target actions")
+    target_noise_clip: float = Field(0.5, ge=0, description="Bound of that noise")
     policy_delay: PositiveInt = Field(2, description="Critic updates for each update of actor and targets")
 
+    def make_learner(self, policy: PolicyConfig, *, obs_size: int, n_actions: int, discrete: bool, seed: int) -> TD3:
+        """A new learner; TD3 has no discrete actions."""
+        return TD3(policy, self, obs_size=obs_size, n_actions=n_actions, seed=seed)
 
-class TD3Config(OffPolicyConfig, TD3Rule):
+
+class TD3Config(OffPolicyConfig, TD3UpdateConfig):
     """TD3: twin critics, smoothed targets, a delayed deterministic actor. Defaults as in the authors' code."""
+
+    renamed: ClassVar[dict[str, str]] = {"explore_noise": "exploration_noise"}
 
     name: Literal["td3"] = "td3"
     start_steps: int = Field(25_000, ge=0, description="Random actions and no updates until then")
-    explore_noise: float = Field(0.1, ge=0, description="Std of the noise on actions while collecting, in units of half the action range")
+    exploration_noise: float = Field(0.1, ge=0, description="Standard deviation of the noise on actions while collecting")
 
 
 class TD3(Learner):
-    """Actions are in units of half the action range, [-1, 1], everywhere in here."""
+    """Actions are in units of half the action range, [-1, 1]."""
 
-    config: TD3Rule
+    config: TD3UpdateConfig
 
-    def __init__(self, policy: PolicyConfig, config: TD3Rule, *, obs_size: int, actions: int, seed: int) -> None:
+    def __init__(self, policy: PolicyConfig, config: TD3UpdateConfig, *, obs_size: int, n_actions: int, seed: int) -> None:
         self.config = config
-        super().__init__(policy, config, obs_size=obs_size, outputs=actions, critics=(2, obs_size + actions, 1), seed=seed)
+        critics = (2, obs_size + n_actions, 1)
+        super().__init__(policy, config, obs_size=obs_size, n_actions=n_actions, n_outputs=n_actions, critics=critics, seed=seed)
 
-    @torch.no_grad()
-    def values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
-        """The smaller of both critics."""
-        x = self._prepared(obs)
-        a = torch.tanh(self._of_actor(x)) if action is None else torch.from_numpy(np.array(action)).to(self.device)
-        return np.asarray(self.critic(together(x, a, 2)).squeeze(-1).amin(0).cpu().numpy())
-
-    def _joint_step(self, batch: Tensors) -> dict[str, Tensor]:
-        seen = self._fit_critics(batch)
+    def update(self, batch: TensorBatch) -> dict[str, Tensor]:
+        """Algorithm 1: critics always, actor and targets every `policy_delay` updates."""
+        report = self._step_critic(batch)
         if self.updates % self.config.policy_delay == 0:
-            seen |= self._actor_step(batch.obs[None])
-            self.actor.follow(self.config.tau)
-            self.critic.follow(self.config.tau)
-        return seen
+            report |= self.update_actor(batch.obs[None])
+            self.actor.soft_update(self.config.tau)
+            self.critic.soft_update(self.config.tau)
+        return report
 
-    def _critic_step(self, batch: Tensors) -> dict[str, Tensor]:
-        seen = self._fit_critics(batch)
-        self.critic.follow(self.config.tau)
-        return seen
+    def update_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
+        """Critics and their targets alone."""
+        report = self._step_critic(batch)
+        self.critic.soft_update(self.config.tau)
+        return report
 
-    def _fit_critics(self, batch: Tensors) -> dict[str, Tensor]:
-        """Down the sum over critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s'))."""
-        with torch.inference_mode():
-            greedy = torch.tanh(shared_out(self.actor.slow, len(self.actor.target), batch.next_obs))
-            action = smoothed(greedy, self._noise(greedy), self.config.target_noise, self.config.target_noise_clip)
-            y = batch.reward + batch.discount * self.critic.slow(together(batch.next_obs, action, 2)).squeeze(-1).amin(0)
-        q, loss = self.critic.fit(together(batch.obs, batch.action, 2), y, 1.0)
+    def _step_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
+        loss, q = self.critic_loss(batch)
+        self.critic.minimize(loss)
         self.updates += 1
-        return {"critic_loss": loss, "q_mean": q}
+        return {"critic_loss": loss.detach(), "q_mean": q.detach()}
 
-    def _actor_step(self, obs: Tensor) -> dict[str, Tensor]:
-        """Down - mean Q1(s, pi(s)), for each row of actors with a batch of its own."""
-        action = torch.tanh(self.actor(obs))
-        inputs = torch.cat([obs, action.detach()], -1).flatten(0, 1)
-        q, slope = self.critic.slope(inputs[None], lambda q: torch.full_like(q, -1 / obs.shape[1]))
-        self.actor.pull([action], [slope[:, obs.shape[-1] :].view_as(action)])
-        return {"actor_loss": -q}
+    def update_actor(self, obs: Tensor) -> dict[str, Tensor]:
+        """Actors alone, each with a batch of its own [P, B, D]."""
+        loss = self.actor_loss(obs)
+        self.actor.minimize(loss)
+        return {"actor_loss": loss.detach() / len(obs)}
+
+    def critic_loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
+        """Sum over both critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s')); and Q [2, B]."""
+        with torch.no_grad():
+            next_action = torch.tanh(split_batch(self.actor.target_each, len(self.actor.target), batch.next_obs))
+            noise = self._randn_like(next_action)
+            next_action = smooth_target_action(next_action, noise, self.config.target_noise, self.config.target_noise_clip)
+            q_next = self.critic.target_forward(batch.next_obs, next_action).squeeze(-1)  # [2, B]
+            y = batch.reward + batch.discount * q_next.amin(0)
+        q = self.critic(batch.obs, batch.action).squeeze(-1)
+        return len(q) * mse_loss(q, y.expand_as(q)), q
+
+    def actor_loss(self, obs: Tensor) -> Tensor:
+        """- mean Q1(s, pi(s)), summed over the actors; the critics are constants."""
+        action = torch.tanh(self.actor.each(obs))  # [P, B, A]
+        return -self.critic.frozen(obs, action, first=1).mean() * len(obs)
+
+    def frozen_critic(self, state: State) -> dict[str, NDArray[np.float32]]:
+        """The actor's loss reads only the first critic."""
+        return {"params": state["critic"]["params"][:1]}
+
+
+def smooth_target_action(action: Tensor, noise: Tensor, std: float, clip: float) -> Tensor:
+    """clip(a + clip(std noise, -c, c), -1, 1): target policy smoothing, in units of half the action range."""
+    return (action + (noise * std).clamp(-clip, clip)).clamp(-1, 1)
+
+
+register(AlgorithmEntry(TD3Config, build_off_policy, "learner", "arXiv 1802.09477"))

@@ -21,7 +21,7 @@ class Rates(NamedTuple):
     rank_mu: float  # c_mu
 
 
-class Shape(NamedTuple):
+class CMAState(NamedTuple):
     """What does: the distribution N(mean, sigma^2 diag(scale)), and two evolution paths."""
 
     mean: Vector
@@ -43,7 +43,7 @@ def rates(dim: int, population: int) -> Rates:
     return Rates(weights, mu, c_sigma, 2 * mu / population + 0.3 + c_sigma, (4 + mu / dim) / (dim + 4 + 2 * mu / dim), c_1, c_mu)
 
 
-def adapted(shape: Shape, parents: Vector, rate: Rates, generation: int) -> Shape:
+def cma_step(shape: CMAState, parents: Vector, rate: Rates, generation: int) -> CMAState:
     """After the parents [mu, D], best first, of the generation with this number, counted from one."""
     dim, y = len(shape.mean), (parents - shape.mean) / shape.sigma  # [mu, D]
     step = rate.weights @ y
@@ -56,4 +56,4 @@ def adapted(shape: Shape, parents: Vector, rate: Rates, generation: int) -> Shap
     kept = 1 - rate.rank_one * (1 - (1 - steady) * c * (2 - c)) - rate.rank_mu
     scale = kept * shape.scale + rate.rank_one * path**2 + rate.rank_mu * (rate.weights @ y**2)
     sigma = shape.sigma * float(np.exp(min(1.0, rate.sigma_path / rate.damping * (length - 1) / 2)))
-    return Shape(rate.weights @ parents, sigma, scale, sigma_path, path)
+    return CMAState(rate.weights @ parents, sigma, scale, sigma_path, path)

@@ -1,4 +1,4 @@
-"""How a diagonal Gaussian over parameters moves: cross-entropy, sliding windows, single results. Variances are variances."""
+"""Updates of a diagonal Gaussian over parameters: cross-entropy, sliding windows, single results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from baldwin.ops.shaping import Vector
 
-LEAST_PULL = 1e-3  # an individual that pulls the mean less than this says nothing about the variance
+MIN_STEP = 1e-3  # below this step size of the mean, the variance is left alone
 
 
 def log_weights(parents: int) -> Vector:
@@ -32,18 +32,18 @@ def elite_moments(elite: Vector, mean: Vector, extra: float, divide: bool) -> tu
     return weights @ elite, variance / (len(elite) if divide else 1) + extra
 
 
-def pull_linear(gain: float, scale: float, negative: float = 0.0) -> float:
+def step_size_linear(gain: float, scale: float, negative: float = 0.0) -> float:
     """p = clip(d / c, -1, 1), times `negative` where the individual is worse; d is its gain over the mean."""
     p = min(max(gain / scale, -1.0), 1.0)
     return p * negative if gain < 0 else p
 
 
-def pull_sigmoid(gain: float, scale: float) -> float:
+def step_size_sigmoid(gain: float, scale: float) -> float:
     """p = 1 / (1 + exp(-d / c)), in a form that cannot overflow."""
     return 0.5 * (1.0 + math.tanh(0.5 * gain / scale))
 
 
-def pull_absolute(fitness: float, baseline: float, floor: float) -> float:
+def step_size_absolute(fitness: float, baseline: float, floor: float) -> float:
     """p = A / (A + M), A and M being how far the individual and the mean are above a fixed floor b."""
     above, mean = fitness - floor, baseline - floor
     if above < 0:
@@ -51,18 +51,18 @@ def pull_absolute(fitness: float, baseline: float, floor: float) -> float:
     return min(max(above / (above + mean), 0.0), 1.0) if above + mean > 0 else 1.0
 
 
-def pull_relative(gain: float, scale: float) -> float:
+def step_size_relative(gain: float, scale: float) -> float:
     """p = (d + c) / (d + 2 c): the floor moves with the mean, c below it."""
     return 0.0 if gain < -scale else min(max((gain + scale) / (gain + 2 * scale), 0.0), 1.0)
 
 
-def pulled(mean: Vector, variance: Vector, x: Vector, p: float, memory: float | None, floor: float) -> tuple[Vector, Vector]:
+def updated_mean_var(mean: Vector, variance: Vector, x: Vector, p: float, memory: float | None, floor: float) -> tuple[Vector, Vector]:
     """Mean and variance after one individual: the mean moves by p, then v += ((x - old)(x - new) - v) / n (Welford).
 
     n is `memory`, or, if there is none, what p says itself: max(1 / p - 1, 1).
     """
     moved = (1 - p) * mean + p * x
-    if p < LEAST_PULL:
+    if p < MIN_STEP:
         return moved, variance
     n = memory if memory is not None else max(1 / p - 1, 1.0)
     return moved, np.maximum(variance + ((x - mean) * (x - moved) - variance) / n, floor)

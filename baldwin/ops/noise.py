@@ -89,7 +89,7 @@ class Noise:
         return self.rank * sum(shape) if self.low_rank(shape) else math.prod(shape)
 
 
-def weighted_halves(noise: Noise, generation: int, weights: NDArray[np.float64], block: int = 16) -> NDArray[np.float64]:
+def split_half_gradient(noise: Noise, generation: int, weights: NDArray[np.float64], block: int = 16) -> NDArray[np.float64]:
     """Sum of weight * perturbation over the even pairs and over the odd pairs: [2, D].
 
     Their sum is the whole; their angle tells signal from noise. Accumulated pair by pair in float64, in order, so that

@@ -10,6 +10,12 @@ from baldwin.ops.optimizers import norm
 from baldwin.ops.shaping import Vector
 
 
+def return_stats(returns: ArrayLike) -> dict[str, float]:
+    """Mean, standard deviation, largest and smallest return, by the names that metrics have."""
+    x = np.asarray(returns, np.float64)
+    return {"return_mean": float(x.mean()), "return_std": float(x.std()), "return_max": float(x.max()), "return_min": float(x.min())}
+
+
 def iqm(scores: ArrayLike, axis: int = -1) -> Vector:
     """Interquartile mean: the mean of the middle half, edge values weighted where a quarter is not whole."""
     x = np.sort(np.asarray(scores, np.float64), axis=axis)

@@ -1,4 +1,4 @@
-"""What critics and actors are moved towards: pure functions of tensors."""
+"""Targets of critics and actors: pure functions of tensors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ LOG_STD_RANGE = (-20.0, 2.0)
 def bootstrap_discount(gamma: float, steps: Tensor, terminated: Tensor) -> Tensor:
     """gamma^m after m real steps; nothing follows a termination. A time limit is no termination."""
     return torch.pow(gamma, steps.to(torch.float32)) * (~terminated).to(torch.float32)
-
-
-def smoothed(action: Tensor, noise: Tensor, std: float, clip: float) -> Tensor:
-    """TD3's target policy smoothing, in units of half the action range: clip(a + clip(std noise, -c, c), -1, 1)."""
-    return (action + (noise * std).clamp(-clip, clip)).clamp(-1, 1)
 
 
 def split_gaussian(out: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,8 +41,3 @@ def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
 def expected_soft_value(probs: Tensor, log_probs: Tensor, q: Tensor, alpha: Tensor) -> Tensor:
     """V = sum_a pi(a) (Q(a) - alpha log pi(a)), over all actions of the last axis."""
     return (probs * (q - alpha * log_probs)).sum(-1)
-
-
-def polyak_(target: Tensor, online: Tensor, tau: float) -> None:
-    """target <- (1 - tau) target + tau online, in place."""
-    target.lerp_(online, tau)

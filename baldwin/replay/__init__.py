@@ -1,5 +1,5 @@
-"""What was lived: transitions in preallocated columns, drawn uniformly, shared without copies."""
+"""The replay buffer: transitions in preallocated columns, sampled uniformly, shared with other processes without copies."""
 
-from baldwin.replay.ring import Column, Drawer, Replay, ReplayView
+from baldwin.replay.buffer import Column, ReplayBuffer, ReplayView, ViewSampler
 
-__all__ = ["Column", "Drawer", "Replay", "ReplayView"]
+__all__ = ["Column", "ReplayBuffer", "ReplayView", "ViewSampler"]

@@ -1,30 +1,31 @@
-"""Work that an executor carries without knowing what it is."""
+"""Whole episodes as a job for an executor."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from baldwin.rollout.play import Plan
+from baldwin.rollout.episodes import RolloutSpec
 from baldwin.types import Outcome, Trial, Worker
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate:
+class RolloutJob:
     """Play the episodes of these trials."""
 
     trials: tuple[Trial, ...]
-    plan: Plan
+    spec: RolloutSpec
+    stream: None = None
 
     @property
     def kind(self) -> str:
-        """Training or evaluation."""
-        return self.plan.purpose
+        """train, evaluate or mean."""
+        return self.spec.purpose
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """The trials it answers for."""
+        """One per trial."""
         return tuple(t.id for t in self.trials)
 
     def run(self, worker: Worker) -> list[Outcome]:
-        """One outcome a trial."""
-        return worker.evaluate(self.trials, self.plan)
+        """One outcome per trial."""
+        return worker.evaluate(self.trials, self.spec)

@@ -1,4 +1,4 @@
-"""A worker: lanes of one environment, one policy, and what was shared with it."""
+"""A worker: copies of one environment, one policy network, and what was shared with it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from baldwin.envs import EnvConfig, Lanes, World, make_lanes
+from baldwin.envs import EnvConfig, EnvSpec, VectorEnv, make_vector_env
 from baldwin.errors import StaleShare
+from baldwin.networks import ActionMap, Normalizer, PolicyConfig, make_network, stack_trials
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_thread
-from baldwin.policies import ActionMap, Normalizer, PolicyConfig, make_policy, stack_members
-from baldwin.rollout.collect import Collect, Live, collect
-from baldwin.rollout.echo import digest, first_sight, identity
-from baldwin.rollout.play import Plan, play
-from baldwin.types import CENTER, Arrays, Echo, Outcome, Trial
+from baldwin.rollout.episodes import RolloutSpec, play_episodes
+from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
+from baldwin.rollout.segments import CollectJob, RunningEnv, collect
+from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRecipe:
-    """All it takes to make a worker, anywhere."""
+class WorkerSpec:
+    """All that it takes to make a worker, in any process."""
 
     env: EnvConfig
-    world: World
+    env_spec: EnvSpec
     policy: PolicyConfig
 
     def __call__(self) -> RolloutWorker:
@@ -34,86 +34,103 @@ class WorkerRecipe:
 
 
 class RolloutWorker:
-    """Plays what jobs ask for. One thread: the executor brings the cores, and one thread always rounds alike."""
+    """Plays what jobs ask for. On one thread: the executor brings the cores, and one thread always rounds alike."""
 
-    def __init__(self, recipe: WorkerRecipe) -> None:
-        self._recipe = recipe
-        self._act = ActionMap(recipe.world.action_space, recipe.policy.squash, recipe.policy.head)
-        self._policy = make_policy(recipe.policy, recipe.world.obs_size, self._act.outputs)
-        self._lanes: dict[str, Lanes] = {}
-        self._live: dict[int, Live] = {}  # lane -> the environment that collects there
-        self._version = -1
-        self._center = torch.empty(0)
-        self._identity: Echo = {}
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        self._act = ActionMap(spec.env_spec.action_space, spec.policy.squash, spec.policy.head)
+        self._network = make_network(spec.policy, spec.env_spec.obs_size, self._act.outputs)
+        self._vector_envs: dict[str, VectorEnv] = {}  # purpose -> environments for whole episodes
+        self._running: dict[int, RunningEnv] = {}  # environment number -> the one that collects segments
+        self._shared: dict[str, dict[int, Arrays]] = {}  # key -> version -> arrays
+        self._machine: Fingerprint = {}
 
-    def receive(self, key: str, version: int, arrays: Arrays) -> None:
-        """Keep the newest centre and observation statistics."""
-        if key == CENTER:
-            self._version = version
-            self._center = torch.from_numpy(np.array(arrays["params"], np.float32))
-            self._normalize = Normalizer(self._recipe.policy, Moments.unpack(np.array(arrays["obs_moments"])))
+    def receive(self, shared: Shared) -> None:
+        """Keep a copy of a shared value; drop versions of its key before `oldest`."""
+        versions = self._shared.setdefault(shared.key, {})
+        versions[shared.version] = {name: np.array(array) for name, array in shared.arrays.items()}
+        for version in [v for v in versions if v < shared.oldest]:
+            del versions[version]
 
-    def evaluate(self, trials: Sequence[Trial], plan: Plan) -> list[Outcome]:
-        """One outcome a trial, in order; the block's observation moments travel with the first."""
-        if plan.moments is None and plan.version != self._version:
-            raise StaleShare(f"the job was made for centre {plan.version}; this worker holds {self._version}")
-        normalize = self._normalize if plan.moments is None else Normalizer(self._recipe.policy, Moments.unpack(plan.moments))
-        stack = stack_members(self._policy, trials, self._center, len(plan.seeds))
-        lanes = self._lanes_for(plan)
+    def shared(self, key: str, version: int) -> Arrays:
+        """A shared value.
+
+        Raises:
+            StaleShare: this worker does not hold that version.
+        """
+        versions = self._shared.get(key, {})
+        if version not in versions:
+            raise StaleShare(f"the job was made for version {version} of {key!r}; this worker holds {sorted(versions)}")
+        return versions[version]
+
+    def evaluate(self, trials: Sequence[Trial], spec: RolloutSpec) -> list[Outcome]:
+        """One outcome per trial, in order; the block's observation moments travel with the first."""
+        center = torch.empty(0)
+        moments = spec.obs_moments
+        if moments is None:  # the trials are perturbations of a shared center
+            shared = self.shared(CENTER, spec.version)
+            center = torch.from_numpy(np.asarray(shared["params"], np.float32))
+            moments = shared["obs_moments"]
+        normalize = Normalizer(self._spec.policy, Moments.unpack(np.asarray(moments)))
+        stack = stack_trials(self._network, trials, center, len(spec.seeds))
+        envs = self._vector_env_for(spec)
         with one_thread():
-            played = play(lanes, stack, len(trials), normalize, self._act, plan)
+            played = play_episodes(envs, stack, len(trials), normalize, self._act, spec)
         return [
             Outcome(
                 trial.id,
-                mean_return(played.returns[row], plan.lenient),
-                env_steps=int(played.lengths[row].sum()),
-                truncated=float(played.truncated[row].mean()),
-                reason=played.reasons.get(row, ""),
-                arrays={"obs_moments": played.moments.pack()} if plan.collect and not row else {},
+                mean_return(played.returns[n], spec.skip_failed_episodes),
+                env_steps=int(played.lengths[n].sum()),
+                truncated=float(played.truncated[n].mean()),
+                reason=played.reasons.get(n, ""),
+                arrays={"obs_moments": played.moments.pack()} if spec.collect_moments and not n else {},
             )
-            for row, trial in enumerate(trials)
+            for n, trial in enumerate(trials)
         ]
 
-    def collect(self, plan: Collect) -> Outcome:
-        """Transitions; a failure ends the episodes of its lanes."""
-        for where in plan.lanes:
-            if where.lane not in self._live:
-                self._live[where.lane] = Live(make_lanes(self._recipe.env, self._recipe.world, 1))
-        normalize = Normalizer(self._recipe.policy, Moments.unpack(plan.obs_moments))
-        forward = self._policy.bind_batches(torch.from_numpy(np.array(plan.params))[None])
+    def collect(self, job: CollectJob) -> Outcome:
+        """Transitions in the outcome's arrays. A failure ends the episodes of the job's environments."""
+        for position in job.positions:
+            if position.env not in self._running:
+                self._running[position.env] = RunningEnv(make_vector_env(self._spec.env, self._spec.env_spec, 1))
+        normalize = Normalizer(self._spec.policy, Moments.unpack(job.obs_moments))
+        forward = self._network.bind_batches(torch.from_numpy(np.array(job.params))[None])
+        envs = [self._running[p.env] for p in job.positions]
         try:
             with one_thread():
-                arrays = collect([self._live[w.lane] for w in plan.lanes], lambda obs: forward(normalize(obs)[None])[0], self._act, plan)
+                arrays, replayed = collect(envs, lambda obs: forward(normalize(obs)[None])[0], self._act, job)
         except BaseException:
-            for where in plan.lanes:
-                self._live.pop(where.lane).lanes.close()
+            for position in job.positions:
+                self._running.pop(position.env).env.close()
             raise
-        return Outcome(plan.ticket, float(arrays["reward"].sum(dtype=np.float64)), env_steps=arrays["reward"].size, arrays=arrays)
+        total = float(arrays["reward"].sum(dtype=np.float64))
+        return Outcome(job.ticket, total, env_steps=arrays["reward"].size, arrays=arrays, replayed_steps=replayed)
 
-    def echo(self) -> Echo:
-        """Versions and arithmetic of this machine, and the shared values as they lie in memory now."""
-        if not self._identity:
-            self._identity = identity(self._policy, self._recipe.world.obs_size) | {
-                "environment": first_sight(self._recipe.env, self._recipe.world)
+    def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
+        """Versions and arithmetic of this machine, and hashes of the shared values as they lie in memory now."""
+        if not self._machine:
+            self._machine = arithmetic_fingerprint(self._network, self._spec.env_spec.obs_size) | {
+                "environment": env_fingerprint(self._spec.env, self._spec.env_spec)
             }
-        held = [self._center, self._normalize.mean, self._normalize.std] if self._version >= 0 else []
-        return self._identity | {"center": digest(*(t.numpy() for t in held))}
+        values = {(key, version): self._shared.get(key, {}).get(version, {}) for key, version in held}
+        hashes = {f"{key}/{version}": digest(*(value[name] for name in sorted(value))) for (key, version), value in values.items()}
+        return self._machine | hashes
 
     def close(self) -> None:
-        """Free the environments."""
-        for lanes in (*self._lanes.values(), *(live.lanes for live in self._live.values())):
-            lanes.close()
+        """Close the environments."""
+        for env in (*self._vector_envs.values(), *(running.env for running in self._running.values())):
+            env.close()
 
-    def _lanes_for(self, plan: Plan) -> Lanes:
-        lanes = self._lanes.get(plan.purpose)
-        if lanes is None or lanes.width != len(plan.seeds):
-            if lanes is not None:
-                lanes.close()
-            lanes = self._lanes[plan.purpose] = make_lanes(self._recipe.env, self._recipe.world, len(plan.seeds))
-        return lanes
+    def _vector_env_for(self, spec: RolloutSpec) -> VectorEnv:
+        env = self._vector_envs.get(spec.purpose)
+        if env is None or env.width != len(spec.seeds):
+            if env is not None:
+                env.close()
+            env = self._vector_envs[spec.purpose] = make_vector_env(self._spec.env, self._spec.env_spec, len(spec.seeds))
+        return env
 
 
-def mean_return(returns: NDArray[np.float64], lenient: bool) -> float:
-    """NaN if an episode failed; leniently, if all did."""
-    well = np.isfinite(returns) if lenient else np.ones(len(returns), np.bool_)
-    return float(returns[well].mean()) if well.any() else float("nan")
+def mean_return(returns: NDArray[np.float64], skip_failed: bool) -> float:
+    """NaN if an episode failed; with `skip_failed`, only if all did."""
+    counted = np.isfinite(returns) if skip_failed else np.ones(len(returns), np.bool_)
+    return float(returns[counted].mean()) if counted.any() else float("nan")

@@ -5,26 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatch
 
-from baldwin.config import ALGORITHM_CONFIGS, list_presets
+from baldwin.algorithm import ALGORITHMS
+from baldwin.config import list_presets
 from baldwin.envs import list_envs
 
-Rows = list[tuple[str, str]]
+Row = dict[str, str]
 
 
-def presets() -> Rows:
-    """Presets with their first line."""
-    return list(list_presets().items())
+def presets() -> list[Row]:
+    """Presets, with where their settings come from and whether they were measured."""
+    return [
+        {
+            "name": p.name,
+            "algorithm": p.algorithm,
+            "env": p.env,
+            "summary": p.summary,
+            "source": p.source,
+            "measured": p.measured,
+            "about": p.about,
+        }
+        for p in list_presets().values()
+    ]
 
 
-def algorithms() -> Rows:
-    """Algorithms with the first sentence of their config."""
-    return [(name, (model.__doc__ or "").split("\n")[0]) for name, model in ALGORITHM_CONFIGS.items()]
+def algorithms() -> list[Row]:
+    """Algorithms of the registry, those of plugins included."""
+    return [
+        {"name": name, "family": entry.family, "summary": entry.summary, "paper": entry.paper, "about": entry.summary}
+        for name, entry in ALGORITHMS.items()
+    ]
 
 
-def matching(rows: Rows, pattern: str) -> Rows:
-    """The rows whose name matches; a pattern without wildcards matches anywhere."""
-    wild = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-    return [(name, note) for name, note in rows if fnmatch(name.lower(), wild.lower())]
+def envs() -> list[Row]:
+    """Environments, with the backend that would serve each."""
+    return [{"name": name, "env": name, "backend": backend, "about": backend} for name, backend in list_envs()]
 
 
-CATALOGS: dict[str, Callable[[], Rows]] = {"presets": presets, "algorithms": algorithms, "envs": list_envs}
+def matching(rows: list[Row], **patterns: str) -> list[Row]:
+    """The rows whose fields match; a pattern without wildcards matches anywhere in a name, and exactly elsewhere."""
+
+    def match(row: Row, field: str, pattern: str) -> bool:
+        anywhere = field == "name" and not any(c in pattern for c in "*?[")
+        return fnmatch(row.get(field, "").lower(), f"*{pattern}*".lower() if anywhere else pattern.lower())
+
+    return [row for row in rows if all(match(row, field, pattern) for field, pattern in patterns.items())]
+
+
+CATALOGS: dict[str, Callable[[], list[Row]]] = {"presets": presets, "algorithms": algorithms, "envs": envs}

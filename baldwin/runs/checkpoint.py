@@ -20,7 +20,7 @@ from baldwin.errors import RunDirectoryError, StorageError
 from baldwin.runs.tree import join, split
 from baldwin.types import Arrays, State
 
-SCHEMA = 1
+SCHEMA = 2
 STATE, POLICY, MANIFEST = "state.safetensors", "policy.safetensors", "manifest.json"
 REFUSALS = {
     errno.ENOSPC: "the disk is full",
@@ -42,7 +42,7 @@ class Checkpoint:
 
 
 @contextmanager
-def storage(what: str) -> Iterator[None]:
+def translate_disk_errors(what: str) -> Iterator[None]:
     """Turn a refusal of the disk into one clear message."""
     try:
         yield
@@ -65,18 +65,18 @@ def policy_hash(policy: Arrays) -> str:
 
 def write_checkpoint(folder: Path, generation: int, info: dict[str, Any], state: State, policy: Arrays, keep: int) -> Path:
     """Save whole or not at all; then forget all but the newest `keep`."""
-    final, aside = folder / f"{generation:08d}", folder / f".writing-{generation:08d}"
-    with storage("a checkpoint"):
+    final, temporary = folder / f"{generation:08d}", folder / f".writing-{generation:08d}"
+    with translate_disk_errors("a checkpoint"):
         try:
-            _write_aside(aside, generation, info, state, policy)
+            _write_temporary(temporary, generation, info, state, policy)
             if final.exists():  # the same generation again, after a resume: the old one stays until the new one has its name
                 old = folder / f".old-{generation:08d}"
                 shutil.rmtree(old, ignore_errors=True)
                 final.rename(old)
-            aside.rename(final)
+            temporary.rename(final)
             _fsync(folder)
         except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
     read_checkpoint(final)  # the previous ones go only when this one verifies
     for stale in [*folder.glob(".old-*"), *folder.glob(".writing-*"), *list_checkpoints(folder)[:-keep]]:
@@ -84,9 +84,9 @@ def write_checkpoint(folder: Path, generation: int, info: dict[str, Any], state:
     return final
 
 
-def _write_aside(aside: Path, generation: int, info: dict[str, Any], state: State, policy: Arrays) -> None:
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+def _write_temporary(temporary: Path, generation: int, info: dict[str, Any], state: State, policy: Arrays) -> None:
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     tensors: dict[str, Any] = {}
     tree = split(state, tensors)
     files = {STATE: save(tensors), POLICY: save(dict(policy))}
@@ -94,11 +94,11 @@ def _write_aside(aside: Path, generation: int, info: dict[str, Any], state: Stat
     body["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     body["manifest_sha256"] = _manifest_hash(body)
     for name, content in [*files.items(), (MANIFEST, json.dumps(body, indent=1).encode())]:
-        with open(aside / name, "wb") as file:
+        with open(temporary / name, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    _fsync(aside)
+    _fsync(temporary)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -130,14 +130,14 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest one that verifies, and what was wrong with those after it."""
-    complaints: list[str] = []
+    """The newest one that verifies, and a warning for each newer one that does not."""
+    warnings: list[str] = []
     for path in reversed(list_checkpoints(folder)):
         try:
-            return read_checkpoint(path), complaints
+            return read_checkpoint(path), warnings
         except RunDirectoryError as error:
-            complaints.append(str(error))
-    return None, complaints
+            warnings.append(f"{error}; using an earlier one")
+    return None, warnings
 
 
 def _manifest_hash(body: dict[str, Any]) -> str:

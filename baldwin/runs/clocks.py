@@ -38,7 +38,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Spans:
+class StragglerMeter:
     """When the jobs of the generation ran, for the time lost to stragglers."""
 
     busy: float = 0.0
@@ -57,24 +57,24 @@ class Spans:
 
 
 @dataclass(slots=True)
-class Idle:
+class IdleMeter:
     """How long each worker had nothing to do: from the end of a job to the start of its next one."""
 
     free: dict[int, float] = field(default_factory=dict)  # worker -> when its last job ended
     gaps: dict[int, float] = field(default_factory=dict)  # since the last turn
-    turned: float = -math.inf
+    popped: float = -math.inf
     now: float = -math.inf
 
     def add(self, result: Result) -> None:
         """Count a job."""
-        if math.isinf(self.turned):
-            self.turned = result.started
-        since = self.free.get(result.worker, self.turned)
+        if math.isinf(self.popped):
+            self.popped = result.started
+        since = self.free.get(result.worker, self.popped)
         self.gaps[result.worker] = self.gaps.get(result.worker, 0.0) + max(0.0, result.started - since)
         self.free[result.worker], self.now = result.finished, max(self.now, result.finished)
 
-    def turn(self) -> Metrics:
+    def pop(self) -> Metrics:
         """The share of the time since the last turn, of each worker that came back meanwhile; of the first few, if there are many."""
-        seconds, self.turned = self.now - self.turned, self.now
+        seconds, self.popped = self.now - self.popped, self.now
         gaps, self.gaps = self.gaps, {}
         return {f"idle/{worker}": min(1.0, gaps[worker] / seconds) for worker in sorted(gaps)[:MOST_WORKERS]} if seconds > 0 else {}

@@ -13,8 +13,8 @@ from typing import IO, Any
 from baldwin.config import RunConfig, read_config, write_config
 from baldwin.errors import RunDirectoryError, nearest
 from baldwin.ops.threads import cores
-from baldwin.rollout.echo import PACKAGES, versions
-from baldwin.runs.checkpoint import storage
+from baldwin.rollout.fingerprint import PACKAGES, versions
+from baldwin.runs.checkpoint import translate_disk_errors
 
 
 class RunDirectory:
@@ -48,7 +48,7 @@ class RunDirectory:
         except OSError as error:
             raise RunDirectoryError(f"cannot make the run directory {out}: {error.strerror}") from error
         directory = RunDirectory(out)
-        with storage("the run directory"):
+        with translate_disk_errors("the run directory"):
             directory.lock()
             directory.versions.write_text(json.dumps(describe_machine(), indent=1))
             write_config(config, directory.config)

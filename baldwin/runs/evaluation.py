@@ -10,13 +10,13 @@ import numpy as np
 from baldwin.errors import EnvironmentFailure
 from baldwin.executors import InlineExecutor
 from baldwin.ops.statistics import bootstrap_interval, iqm
-from baldwin.runs.build import build, greedy_jobs, portable
+from baldwin.runs.build import build, evaluation_jobs, on_cpu
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import policy_arrays
-from baldwin.types import CENTER
+from baldwin.types import CENTER, Shared
 
-FRESH = 1  # a path of seeds that training never evaluates on
+FRESH = 1  # seeds that training never evaluates on
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,19 @@ def evaluate_run(path: Path, episodes: int = 100, seed: int = 0, generation: int
     """
     directory = RunDirectory.find(path)
     config = directory.read_config()
-    parts = build(portable(config))
+    parts = build(on_cpu(config))
     policy, generation = policy_arrays(directory, generation)
-    executor = InlineExecutor(parts.recipe, config.executor)
-    executor.share(CENTER, 0, policy)
+    executor = InlineExecutor(parts.worker_spec, config.executor)
+    executor.share(Shared(CENTER, 0, policy, 0))
     outcomes = []
-    for job in greedy_jobs(parts.algorithm, parts.world, parts.dim, episodes, seed, FRESH):
+    for job in evaluation_jobs(parts.algorithm, parts.env_spec, parts.dim, episodes, seed, FRESH):
         executor.submit(job)
         outcomes += executor.wait()[0].outcomes
     executor.close()
     broken = [o.reason for o in outcomes if o.failed]
     if broken:
         raise EnvironmentFailure(f"{len(broken)} of {episodes} episodes failed; the first: {broken[0]}")
-    scores = np.array([o.fitness for o in outcomes])
+    scores = np.array([o.scalar for o in outcomes])
     return Evaluation(
         generation=generation,
         params_sha256=policy_hash(policy),

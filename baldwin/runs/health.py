@@ -6,7 +6,7 @@ from collections import deque
 from statistics import fmean
 
 from baldwin.config import RunConfig
-from baldwin.strategies import ESConfig, SearchConfig
+from baldwin.strategies import EvolutionConfig
 from baldwin.types import Metrics
 
 WINDOW = 20  # generations a signal must last
@@ -17,23 +17,24 @@ class Health:
     """Watches the metrics of each generation."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._search = isinstance(config.algorithm, SearchConfig)
-        self._capped = isinstance(config.algorithm, SearchConfig) and config.algorithm.cap.rule != "none"
+        self._search = isinstance(config.algorithm, EvolutionConfig)
+        self._capped = isinstance(config.algorithm, EvolutionConfig) and config.algorithm.cap.rule != "none"
         self._history: deque[Metrics] = deque(maxlen=WINDOW)
         self._said: dict[str, int] = {}
 
-    def before(self, config: RunConfig) -> list[str]:
+    def check_config(self, config: RunConfig) -> list[str]:
         """Advice that the config alone gives cause for."""
-        if not isinstance(config.algorithm, ESConfig):
+        population = getattr(config.algorithm, "population", None)
+        if not isinstance(config.algorithm, EvolutionConfig) or population is None:
             return []
-        blocks, workers = -(-config.algorithm.population // config.algorithm.block), config.executor.count
+        blocks, workers = -(-population // config.algorithm.block), config.executor.count
         if config.executor.name == "inline" or blocks >= workers:
             return []
         return [
             f"a generation has {blocks} blocks, so that only {blocks} of {workers} workers have work: lower algorithm.block or executor.workers"
         ]
 
-    def look(self, metrics: Metrics) -> list[str]:
+    def check_metrics(self, metrics: Metrics) -> list[str]:
         """Advice that this generation gives cause for."""
         self._history.append(metrics)
         generation = int(metrics["generation"])
@@ -43,7 +44,7 @@ class Health:
         elif metrics.get("failed"):
             out.append(("failed", f"{metrics['failed']:.0f} jobs failed and were left out: see 'failures' in baldwin show"))
         if len(self._history) == WINDOW:
-            out += self._lasting()
+            out += self._persistent_signals()
         fresh = [(key, text) for key, text in out if generation - self._said.get(key, -SILENCE) >= SILENCE]
         self._said |= {key: generation for key, _ in fresh}
         return [text for _, text in fresh]
@@ -52,7 +53,7 @@ class Health:
         values = [m[name] for m in self._history if name in m]
         return fmean(values) if len(values) == WINDOW else None
 
-    def _lasting(self) -> list[tuple[str, str]]:
+    def _persistent_signals(self) -> list[tuple[str, str]]:
         def over(name: str, limit: float) -> bool:
             value = self._mean(name)
             return value is not None and value > limit
@@ -65,8 +66,8 @@ class Health:
         rules = [
             (
                 "best",
-                spread and over("unperturbed_percentile", 0.95),
-                "the unperturbed policy beats nearly all perturbed ones: lower algorithm.sigma",
+                spread and over("center_percentile", 0.95),
+                "the center beats nearly all perturbed ones: lower algorithm.sigma",
             ),
             (
                 "ties",

@@ -1,4 +1,4 @@
-"""Any moment of a run: from a checkpoint where there is one, else from the journal alone."""
+"""The policy of any generation: from a checkpoint where there is one, else from the journal alone."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from baldwin.config import RunConfig
 from baldwin.errors import RunDirectoryError
+from baldwin.networks import GreedyPolicy
 from baldwin.ops.moments import Moments
-from baldwin.policies import GreedyPolicy
-from baldwin.runs.build import build, look, portable
+from baldwin.runs.build import build, on_cpu, probe_env
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.journal import read_journal, redo
+from baldwin.runs.journal import apply_record, read_journal
 from baldwin.types import Arrays
 
 
@@ -21,13 +21,13 @@ def rebuild(directory: RunDirectory, generation: int) -> Arrays:
     Raises:
         RunDirectoryError: the run did not get that far.
     """
-    algorithm = build(portable(directory.read_config()), policy_only=True).algorithm
+    algorithm = build(on_cpu(directory.read_config()), policy_only=True).algorithm
     records = read_journal(directory.journal)
     while algorithm.version < generation:
         record = next(records, None)
         if record is None:
             raise RunDirectoryError(f"{directory.path} has generations 0 to {algorithm.version}; got {generation}")
-        redo(algorithm, record)
+        apply_record(algorithm, record)
     return algorithm.policy_state()
 
 
@@ -59,5 +59,5 @@ def load_policy(path: str | Path, generation: int | None = None) -> GreedyPolicy
 
 def greedy_policy(config: RunConfig, arrays: Arrays) -> GreedyPolicy:
     """The policy object of saved arrays."""
-    world = look(config)
-    return GreedyPolicy(config.policy, world.obs_space, world.action_space, arrays["params"], Moments.unpack(arrays["obs_moments"]))
+    env_spec = probe_env(config)
+    return GreedyPolicy(config.policy, env_spec.obs_space, env_spec.action_space, arrays["params"], Moments.unpack(arrays["obs_moments"]))

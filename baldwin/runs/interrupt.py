@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment when nothing is half written."""
+"""Ctrl-C takes effect only when nothing is half written."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from baldwin.types import Arrays, Executor, Job, Metrics, Result
+from baldwin.types import Executor, Job, Metrics, Result, Shared
 
 
 class Interruptible:
-    """An executor whose `wait` may be broken off by SIGINT or SIGTERM; a signal that comes at any other time waits for that."""
+    """An executor whose `wait` is interrupted by SIGINT and SIGTERM; a signal at any other time takes effect at the next `wait`."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -28,9 +28,9 @@ class Interruptible:
         """As the executor says."""
         return self._executor.slots
 
-    def share(self, key: str, version: int, arrays: Arrays) -> None:
+    def share(self, shared: Shared) -> None:
         """As the executor does."""
-        self._executor.share(key, version, arrays)
+        self._executor.share(shared)
 
     def submit(self, job: Job) -> None:
         """As the executor does."""

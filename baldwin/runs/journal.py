@@ -18,10 +18,10 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from baldwin.errors import RunDirectoryError
-from baldwin.runs.checkpoint import storage
+from baldwin.runs.checkpoint import translate_disk_errors
 from baldwin.types import Algorithm, Metrics, Outcome
 
-MAGIC = b"baldwin journal 1\n"
+MAGIC = b"baldwin journal 2\n"
 HEAD = struct.Struct("<II")
 META = struct.Struct("<I")
 
@@ -39,7 +39,7 @@ class Journal:
 
     def __init__(self, path: Path, at: int | None = None) -> None:
         """Open for appending at `at`, cutting off what lies behind it."""
-        with storage("the journal"):
+        with translate_disk_errors("the journal"):
             new = not journal_size(path)
             self._file = open(path, "r+b" if not new else "w+b", buffering=0)  # noqa: SIM115 - closed by close()
             if new:
@@ -56,7 +56,7 @@ class Journal:
     def append(self, meta: dict[str, Any], outcomes: list[Outcome] | None = None) -> None:
         """Add a record, whole or not at all."""
         before = self.offset
-        with storage("the journal"):
+        with translate_disk_errors("the journal"):
             try:
                 self._write(encode(meta, outcomes or []))
             except OSError:
@@ -70,7 +70,7 @@ class Journal:
 
     def sync(self) -> None:
         """Force what was appended to the disk."""
-        with storage("the journal"):
+        with translate_disk_errors("the journal"):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -93,13 +93,17 @@ def encode(meta: dict[str, Any], outcomes: list[Outcome]) -> bytes:
     if outcomes:
         arrays: dict[str, Any] = {
             "tickets": np.array([o.ticket for o in outcomes], np.int64),
-            "fitness": np.array([o.fitness for o in outcomes], np.float64),
+            "fitness": np.array([o.fitness for o in outcomes], np.float64),  # [N], or [N, objectives]
             "env_steps": np.array([o.env_steps for o in outcomes], np.int64),
             "truncated": np.array([o.truncated for o in outcomes], np.float64),
-            "gradient_steps": np.array([(o.critic_steps, o.actor_steps) for o in outcomes], np.int64),
+            "critic_steps": np.array([o.critic_steps for o in outcomes], np.int64),
+            "actor_steps": np.array([o.actor_steps for o in outcomes], np.int64),
+            "replayed_steps": np.array([o.replayed_steps for o in outcomes], np.int64),
         }
         arrays |= {f"{row}/{name}": np.asarray(a) for row, o in enumerate(outcomes) for name, a in o.arrays.items()}
         meta = meta | {"reasons": {row: o.reason for row, o in enumerate(outcomes) if o.reason}}
+        if outcomes[0].objectives:
+            meta = meta | {"objectives": list(outcomes[0].objectives)}
         body = save(arrays)
     text = json.dumps(meta).encode()
     payload = META.pack(len(text)) + text + body
@@ -114,23 +118,25 @@ def decode(payload: bytes, end: int, outcomes: bool = True) -> Record:
     if not body or not outcomes:
         return Record(meta, [], end)
     arrays = load(body)
-    found = []
-    gradient_steps = arrays.get("gradient_steps", np.zeros((len(arrays["tickets"]), 2), np.int64))
+    objectives = tuple(meta.get("objectives", ()))
+    decoded = []
     for row, ticket in enumerate(arrays["tickets"].tolist()):
-        own = {k.partition("/")[2]: a for k, a in arrays.items() if k.startswith(f"{row}/")}
-        found.append(
+        fitness = arrays["fitness"][row]
+        decoded.append(
             Outcome(
                 ticket,
-                float(arrays["fitness"][row]),
-                int(arrays["env_steps"][row]),
-                float(arrays["truncated"][row]),
-                meta["reasons"].get(str(row), ""),
-                own,
-                {},
-                *gradient_steps[row].tolist(),
+                fitness if objectives else float(fitness),
+                env_steps=int(arrays["env_steps"][row]),
+                truncated=float(arrays["truncated"][row]),
+                reason=meta["reasons"].get(str(row), ""),
+                arrays={k.partition("/")[2]: a for k, a in arrays.items() if k.startswith(f"{row}/")},
+                critic_steps=int(arrays["critic_steps"][row]),
+                actor_steps=int(arrays["actor_steps"][row]),
+                replayed_steps=int(arrays["replayed_steps"][row]),
+                objectives=objectives,
             )
         )
-    return Record(meta, found, end)
+    return Record(meta, decoded, end)
 
 
 def read_journal(path: Path, start: int = 0, outcomes: bool = True) -> Iterator[Record]:
@@ -155,8 +161,8 @@ def read_journal(path: Path, start: int = 0, outcomes: bool = True) -> Iterator[
             yield decode(payload, file.tell(), outcomes)
 
 
-def redo(algorithm: Algorithm, record: Record) -> Metrics | None:
-    """Do to the algorithm what the record says was done, without playing a step; metrics if it completed an update."""
+def apply_record(algorithm: Algorithm, record: Record) -> Metrics | None:
+    """Repeat the call of the algorithm that the record describes, without playing a step; metrics if it completed an update."""
     if record.meta["kind"] == "ask":
         algorithm.ask(record.meta["n"])
     elif record.meta["kind"] == "reissue":

@@ -1,4 +1,4 @@
-"""One loop drives everything: it knows no algorithm, no logger and no clock. To stop is to stop listening."""
+"""The loop that drives every algorithm. It knows no logger and no clock; whoever iterates over it may stop at any event."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ Evaluation = Callable[[Algorithm], Sequence[Job]]
 
 
 def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None = None) -> Iterator[Event]:
-    """Ask, run, tell, for as long as someone listens.
+    """Ask, run, tell, for as long as someone iterates.
 
     Before the algorithm is asked on a version whose evaluation is due, that evaluation is played to its end: what a score
     decides (stop or go on) is then decided at the same parameters whatever the number of workers.
     """
     arrived: deque[Result] = deque()
     while True:
-        for share in algorithm.publish():
-            executor.share(*share)
+        for shared in algorithm.publish():
+            executor.share(shared)
         due = evaluation(algorithm) if evaluation else ()
         if due:
             yield evaluate(algorithm, executor, due, arrived)
@@ -60,12 +60,12 @@ def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None
         arrived.extend(() if arrived else executor.wait())
         if not arrived:
             raise Stalled("nothing is in flight and the algorithm asks for nothing")
-        result = arrived.popleft()  # one at a time: what it sets free is at work again before the next one is thought about
+        result = arrived.popleft()  # one at a time: the jobs that it sets free are submitted before the next result is processed
         yield Told(result, algorithm.tell(result.outcomes))
 
 
 def evaluate(algorithm: Algorithm, executor: Executor, jobs: Sequence[Job], arrived: deque[Result]) -> Evaluated:
-    """Play these jobs to the end; what else comes back meanwhile has to wait: nothing is learned during an evaluation."""
+    """Run these jobs to the end. Other results that arrive meanwhile are put into `arrived`: nothing is learned during an evaluation."""
     version, waiting = algorithm.version, list(jobs)
     place = {id(job): n for n, job in enumerate(jobs)}
     done: list[Result] = []

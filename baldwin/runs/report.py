@@ -17,7 +17,7 @@ from baldwin.ops.shaping import Vector
 from baldwin.ops.statistics import bootstrap_interval, iqm
 from baldwin.runs.checkpoint import newest_checkpoint
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.record import read_metrics
+from baldwin.runs.metrics import read_metrics
 
 POINTS = 100
 AXES = {"env_steps": "environment steps", "learning_steps": "learning steps", "wall_seconds": "wall-clock seconds"}

@@ -1,4 +1,4 @@
-"""One run, remembered: it listens to the loop, writes everything down, and can be picked up where it stopped."""
+"""One run: it observes the loop, writes everything down, and can be resumed where it stopped."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from baldwin.config import RunConfig, load_config, write_config
 from baldwin.envs import choose_backend
 from baldwin.errors import Diverged, EnvironmentFailure, ReplayError, RunDirectoryError
 from baldwin.executors import make_executor
-from baldwin.hybrids import HybridConfig
-from baldwin.learners import LearnerConfig
 from baldwin.ops.statistics import iqm
-from baldwin.runs.build import Parts, build, greedy_jobs
-from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, policy_hash, storage, write_checkpoint
-from baldwin.runs.clocks import Clock, Idle, Spans
+from baldwin.runs.build import Parts, build, evaluation_jobs
+from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, policy_hash, translate_disk_errors, write_checkpoint
+from baldwin.runs.clocks import Clock, IdleMeter, StragglerMeter
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.health import Health
 from baldwin.runs.interrupt import Interruptible
-from baldwin.runs.journal import Journal, Record, journal_size, read_journal, redo
+from baldwin.runs.journal import Journal, Record, apply_record, journal_size, read_journal
 from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop
-from baldwin.runs.record import Lines, MetricsWriter
+from baldwin.runs.metrics import JsonLines, MetricsWriter
 from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome
 
-Watcher = Callable[["Run", Metrics], None]
+Callback = Callable[["Run", Metrics], None]
 HELD_OUT = 0  # the path of the seeds that training evaluates on
 
 
@@ -42,30 +40,30 @@ class Run:
         self.score: float | None = None
         self.last: Metrics = {}
         self._health = Health(config)
-        self.warnings = self._health.before(config)
+        self.warnings = self._health.check_config(config)
         self.stopped_by = ""
         self._evaluated = -1  # the last version that was
         self._eval_steps = 0
-        self._spans, self._idle = Spans(), Idle()
+        self._spans, self._idle = StragglerMeter(), IdleMeter()
         self._checkpointed = -1
         self._failures: list[str] = []
         self._speed_mark = (0.0, 0, 0)
 
     def open(self, journal_at: int | None = None, metrics_at: int = 0, individuals_at: int = 0) -> None:
-        """Begin to write."""
+        """Open the files of the run for writing, at these offsets."""
         self.journal = Journal(self.directory.journal, journal_at)
         self.metrics = MetricsWriter(self.directory, metrics_at, self.algorithm.env_steps)
-        self.individuals = Lines(self.directory.individuals, individuals_at)
-        self._sound = self.journal.offset
+        self.individuals = JsonLines(self.directory.individuals, individuals_at)
+        self._last_good_offset = self.journal.offset
         self._speed_mark = (self.clock.wall, self.algorithm.env_steps, self.algorithm.gradient_steps)
 
     def forget_failed_update(self) -> None:
-        """When a whole generation failed, its results are not kept: the next process plays it again."""
-        self.journal.rewind(self._sound)
+        """Drop the results of a generation that failed as a whole, so that a resumed run plays it again."""
+        self.journal.rewind(self._last_good_offset)
 
     @property
     def evaluated(self) -> bool:
-        """True when the score is that of the parameters as they are now."""
+        """Whether the score is that of the current parameters."""
         return self._evaluated == self.algorithm.version
 
     def due(self, algorithm: Algorithm) -> Sequence[Job]:
@@ -74,10 +72,12 @@ class Run:
 
     def evaluation_jobs(self) -> Sequence[Job]:
         """The greedy policy on the run's held-out seeds."""
-        return greedy_jobs(self.algorithm, self.parts.world, self.parts.dim, self.config.run.episodes, self.config.run.seed, HELD_OUT)
+        return evaluation_jobs(
+            self.algorithm, self.parts.env_spec, self.parts.dim, self.config.run.episodes, self.config.run.seed, HELD_OUT
+        )
 
-    def take(self, event: Event, executor: Executor) -> Iterator[Metrics]:
-        """Write an event down; yields the metrics lines it gave."""
+    def on_event(self, event: Event, executor: Executor) -> Iterator[Metrics]:
+        """Write an event to the journal and the metrics; yields the new lines of metrics."""
         if isinstance(event, Asked):
             self.journal.append({"kind": "ask", "n": event.n})
             return
@@ -95,18 +95,18 @@ class Run:
             return
         self._spans.add(event.result)
         lost = self._spans.lost(executor.workers)
-        news = executor.report() | self._idle.turn() if event.metrics is not None else {}
+        news = executor.report() | self._idle.pop() if event.metrics is not None else {}
         self.journal.append({"kind": "tell", "lost": lost, "news": news, "spans": spans, **now}, outcomes)
         self._write_individuals()
         if event.metrics is not None:
-            self._sound = self.journal.offset
-            self._spans = Spans()
+            self._last_good_offset = self.journal.offset
+            self._spans = StragglerMeter()
             yield self._write(self._training(event.metrics | news, lost, now["wall"]), now)
 
     def replay(self, record: Record) -> None:
-        """Do what a journal record says once more, without playing it."""
+        """Repeat what a record of the journal describes, without playing a step."""
         meta = record.meta
-        metrics = redo(self.algorithm, record)
+        metrics = apply_record(self.algorithm, record)
         self._write_individuals()
         self._note_failures(record.outcomes)
         if "wall" not in meta:
@@ -119,7 +119,7 @@ class Run:
             self._write(self._training(metrics | meta.get("news", {}), meta["lost"], now["wall"]), now)
 
     def should_stop(self) -> str:
-        """Why to stop now, or nothing. Looked at between updates, so that it does not depend on who was faster."""
+        """Why to stop now, or "". Checked between updates, so that it does not depend on which worker was faster."""
         stop = self.config.stop
         if stop.wall_seconds is not None and self.clock.wall >= stop.wall_seconds:
             return f"stop.wall_seconds={stop.wall_seconds:g}"
@@ -134,7 +134,7 @@ class Run:
         return ""
 
     def checkpoint(self, force: bool = False) -> Path | None:
-        """Save, if it is time or if forced."""
+        """Save, if it is time or if forced; returns where."""
         version = self.algorithm.version
         if not force and (version == self._checkpointed or version % self.config.run.checkpoint_every):
             return None
@@ -142,7 +142,7 @@ class Run:
         self.journal.sync()
         self.metrics.sync()
         self.individuals.sync()
-        self._sound = self.journal.offset
+        self._last_good_offset = self.journal.offset
         info = {
             "journal": self.journal.offset,
             "metrics": self.metrics.offset,
@@ -150,6 +150,7 @@ class Run:
             "env_steps": self.algorithm.env_steps,
             "learning_steps": self.algorithm.learning_steps,
             "gradient_steps": self.algorithm.gradient_steps,
+            "replayed_steps": self.algorithm.replayed_steps,
             "eval_env_steps": self._eval_steps,
             "wall_seconds": self.clock.wall,
             "cpu_seconds": self.clock.cpu,
@@ -162,7 +163,7 @@ class Run:
         )
 
     def restore(self, info: dict[str, Any], state: dict[str, Any]) -> None:
-        """Be the run that wrote this checkpoint."""
+        """Continue from a checkpoint."""
         self.algorithm.load_state_dict(state)
         self.clock.restart(info["wall_seconds"], info["cpu_seconds"])
         self._eval_steps, self._evaluated, self.score = info["eval_env_steps"], info["evaluated"], info["score"]
@@ -170,14 +171,14 @@ class Run:
         self._checkpointed = self.algorithm.version
 
     def close(self) -> None:
-        """Stop writing; let others."""
+        """Close the files and release the lock."""
         self.journal.close()
         self.metrics.close()
         self.individuals.close()
         self.directory.unlock()
 
     def params_sha256(self) -> str:
-        """The identity of the greedy policy now."""
+        """Hash of the greedy policy."""
         return policy_hash(self.algorithm.policy_state())
 
     def _write_individuals(self) -> None:
@@ -197,13 +198,13 @@ class Run:
         if now[2]:
             speeds["updates_per_second"] = updates / seconds if seconds > 0 else 0.0
         metrics = metrics | speeds | {"straggler_fraction": lost, "generation": float(self.algorithm.version)}
-        self.warnings = self._health.look(metrics) or self.warnings
+        self.warnings = self._health.check_metrics(metrics) or self.warnings
         return metrics
 
     def _evaluation(self, version: int, outcomes: list[Outcome]) -> Metrics:
         self._evaluated = version
         self._eval_steps += sum(o.env_steps for o in outcomes)
-        scores = np.array([o.fitness for o in outcomes if not o.failed])
+        scores = np.array([o.scalar for o in outcomes if not o.failed])
         if not len(scores):
             raise EnvironmentFailure(
                 f"every episode of the evaluation of generation {version} failed; the first reason: {outcomes[0].reason}"
@@ -225,6 +226,7 @@ class Run:
             "learning_steps": self.algorithm.learning_steps,
             "eval_env_steps": self._eval_steps,
             "gradient_steps": self.algorithm.gradient_steps,
+            "replayed_steps": self.algorithm.replayed_steps,
             "wall_seconds": round(now["wall"], 3),
             "cpu_seconds": round(now["cpu"], 3),
         }
@@ -236,7 +238,7 @@ class Run:
 
 def start(config: RunConfig, out: Path | None = None) -> Run:
     """A new run in a new directory."""
-    config = settled(config)
+    config = resolved(config)
     build(config)  # what cannot work is said before there is a directory
     directory = RunDirectory.create(config, out)
     run = Run(directory, config, build(config, directory.replay))
@@ -244,22 +246,21 @@ def start(config: RunConfig, out: Path | None = None) -> Run:
     return run
 
 
-def settled(config: RunConfig) -> RunConfig:
-    """With nothing left to the machine: what `auto` means here and now."""
-    algorithm = config.algorithm.settled() if isinstance(config.algorithm, LearnerConfig | HybridConfig) else config.algorithm
+def resolved(config: RunConfig) -> RunConfig:
+    """The same with every `auto` replaced by what it means on this machine."""
     env = config.env.model_copy(update={"backend": choose_backend(config.env)})
-    return config.model_copy(update={"env": env, "algorithm": algorithm})
+    return config.model_copy(update={"env": env, "algorithm": config.algorithm.resolved()})
 
 
 def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
-    """A run where it stopped: its newest good checkpoint, then the journal's tail; and what was found damaged.
+    """A run where it stopped: its newest good checkpoint, then the journal's tail; and warnings about what was not as expected.
 
     Raises:
         RunDirectoryError: no such run, or another process works on it.
     """
     directory = RunDirectory.find(path)
     old = directory.read_config()
-    config = load_config(None, (), overrides, old.model_dump(mode="json"))
+    config = load_config(None, (), overrides, base=old.model_dump(mode="json"))
     for section in ("env", "policy", "algorithm"):
         if getattr(config, section) != getattr(old, section):
             raise RunDirectoryError(
@@ -269,7 +270,7 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
         raise RunDirectoryError("resume goes on with the same run: run.seed cannot change. Start a new one with baldwin train")
     directory.lock()
     run = Run(directory, config, build(config, directory.replay))
-    checkpoint, complaints = newest_checkpoint(directory.checkpoints)
+    checkpoint, warnings = newest_checkpoint(directory.checkpoints)
     journal_at = metrics_at = individuals_at = 0
     if checkpoint:
         try:
@@ -277,11 +278,11 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
             journal_at, metrics_at = checkpoint.info["journal"], checkpoint.info["metrics"]
             individuals_at = checkpoint.info.get("individuals", 0)
         except ReplayError as error:
-            complaints.append(f"{error}; the whole journal is done again instead")
+            warnings.append(f"{error}; the whole journal is done again instead")
             shutil.rmtree(directory.replay, ignore_errors=True)
             run = Run(directory, config, build(config, directory.replay))
     if journal_size(directory.journal) < journal_at:
-        complaints.append(
+        warnings.append(
             f"{directory.journal} is shorter than its checkpoint says: generations before {run.algorithm.version} cannot be replayed"
         )
         journal_at = journal_size(directory.journal)
@@ -293,19 +294,19 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
     run.journal.append({"kind": "reissue"})
     if config != old:
         write_config(config, directory.config)
-    return run, complaints + directory.changed_versions()
+    return run, warnings + directory.changed_versions()
 
 
-def drive(run: Run, watchers: Sequence[Watcher] = ()) -> None:
-    """Train until a stop rule holds or someone presses Ctrl-C; either way the state is saved.
+def train(run: Run, watchers: Sequence[Callback] = ()) -> None:
+    """Train until a stop rule holds or someone presses Ctrl-C; in both cases the state is saved.
 
     After an error nothing new is saved: the last checkpoint and the journal hold everything up to it.
     """
     executor: Interruptible | None = None
     try:
-        executor = Interruptible(make_executor(run.config.executor, run.parts.recipe))
-        with executor.listening(), storage("the run"):
-            _train(run, executor, watchers)
+        executor = Interruptible(make_executor(run.config.executor, run.parts.worker_spec))
+        with executor.listening(), translate_disk_errors("the run"):
+            _train_until_stopped(run, executor, watchers)
         run.checkpoint(force=True)
     except KeyboardInterrupt:
         run.checkpoint(force=True)
@@ -323,9 +324,9 @@ def drive(run: Run, watchers: Sequence[Watcher] = ()) -> None:
         run.close()
 
 
-def _train(run: Run, executor: Executor, watchers: Sequence[Watcher]) -> None:
-    def take(event: Event) -> bool:
-        lines = list(run.take(event, executor))
+def _train_until_stopped(run: Run, executor: Executor, watchers: Sequence[Callback]) -> None:
+    def on_event(event: Event) -> bool:
+        lines = list(run.on_event(event, executor))
         for line in lines:
             for watch in watchers:
                 watch(run, line)
@@ -334,7 +335,7 @@ def _train(run: Run, executor: Executor, watchers: Sequence[Watcher]) -> None:
     run.stopped_by = run.should_stop()
     if not run.stopped_by:
         for event in loop(run.algorithm, executor, run.due):
-            if not take(event):
+            if not on_event(event):
                 continue
             if isinstance(event, Told):
                 run.checkpoint()
@@ -342,6 +343,6 @@ def _train(run: Run, executor: Executor, watchers: Sequence[Watcher]) -> None:
             if run.stopped_by:
                 break
     if not run.evaluated:
-        for share in run.algorithm.publish():
-            executor.share(*share)
-        take(evaluate(run.algorithm, executor, run.evaluation_jobs(), deque()))  # what else comes back is asked again on resume
+        for shared in run.algorithm.publish():
+            executor.share(shared)
+        on_event(evaluate(run.algorithm, executor, run.evaluation_jobs(), deque()))  # what else comes back is asked again on resume

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.config import RunConfig
-from baldwin.envs import make_filmed
+from baldwin.envs import make_render_env
 from baldwin.errors import EnvironmentFailure, UserError, missing_extra
 from baldwin.executors.config import DeadlinePassed, deadline
+from baldwin.networks import GreedyPolicy
 from baldwin.ops import seeds
-from baldwin.policies import GreedyPolicy
-from baldwin.runs.build import look
+from baldwin.runs.build import probe_env
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import greedy_policy, policy_arrays
 
@@ -48,8 +48,8 @@ def render_run(path: Path, video: Path | None, episodes: int = 1, generation: in
 
 
 def _film(config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int) -> tuple[list[Any], list[float], int]:
-    limit = look(config).max_episode_steps
-    env = make_filmed(config.env)
+    limit = probe_env(config).max_episode_steps
+    env = make_render_env(config.env)
     frames: list[Any] = []
     returns: list[float] = []
     try:

@@ -1,33 +1,48 @@
-"""Propose parameters: pure ask/tell over vectors, and the search that plays them."""
+"""Propose parameters: ask/tell over vectors, and the algorithm that plays them as episodes."""
 
-from baldwin.strategies.aes import ACEM, AES, ACEMConfig, ACEMRule, AESConfig, AESRule, OnePlusOne, OnePlusOneConfig, OnePlusOneRule
-from baldwin.strategies.cem import CEM, CEMConfig, CEMRule
+from baldwin.strategies.aes import (
+    ACEM,
+    AES,
+    ACEMConfig,
+    ACEMUpdateConfig,
+    AESConfig,
+    AESUpdateConfig,
+    OnePlusOne,
+    OnePlusOneConfig,
+    OnePlusOneUpdateConfig,
+)
+from baldwin.strategies.cem import CEM, CEMConfig, CEMUpdateConfig
+from baldwin.strategies.evolution import EvolutionAlgorithm, EvolutionConfig, Strategy, register_strategy
 from baldwin.strategies.gaussian import Gaussian
+from baldwin.strategies.generational import GenerationalStrategy
 from baldwin.strategies.openai_es import ESConfig, OpenAIES
-from baldwin.strategies.search import Search, SearchConfig, Strategy
 from baldwin.strategies.sep_cma import SepCMA, SepCMAConfig
-from baldwin.strategies.steady import Steady
+from baldwin.strategies.steady_state import SteadyState, SteadyStateConfig, register_steady_state
 
 __all__ = [
     "ACEM",
     "AES",
     "CEM",
     "ACEMConfig",
-    "ACEMRule",
+    "ACEMUpdateConfig",
     "AESConfig",
-    "AESRule",
+    "AESUpdateConfig",
     "CEMConfig",
-    "CEMRule",
+    "CEMUpdateConfig",
     "ESConfig",
+    "EvolutionAlgorithm",
+    "EvolutionConfig",
     "Gaussian",
+    "GenerationalStrategy",
     "OnePlusOne",
     "OnePlusOneConfig",
-    "OnePlusOneRule",
+    "OnePlusOneUpdateConfig",
     "OpenAIES",
-    "Search",
-    "SearchConfig",
     "SepCMA",
     "SepCMAConfig",
-    "Steady",
+    "SteadyState",
+    "SteadyStateConfig",
     "Strategy",
+    "register_steady_state",
+    "register_strategy",
 ]

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from baldwin.ops.gaussians import decayed, elite_moments, pull_absolute, pull_linear, pull_relative, pull_sigmoid, pulled
+from baldwin.ops.gaussians import (
+    decayed,
+    elite_moments,
+    step_size_absolute,
+    step_size_linear,
+    step_size_relative,
+    step_size_sigmoid,
+    updated_mean_var,
+)
 from baldwin.ops.shaping import Vector
-from baldwin.strategies.gaussian import Gaussian, GaussianRule
-from baldwin.strategies.steady import SteadyConfig
+from baldwin.strategies.gaussian import Gaussian, GaussianConfig
+from baldwin.strategies.steady_state import BaselineConfig, SteadyStateConfig, register_steady_state
 from baldwin.types import State
 
-SMOOTH = 0.95  # of the running spread of gains
+GAIN_SMOOTHING = 0.95  # of the running mean square of gains
 
 
-class AESRule(GaussianRule):
-    """Of the mean and of the variance."""
+class AESUpdateConfig(GaussianConfig):
+    """The rules of the mean and of the variance."""
 
     mean_rule: Literal["fixed-linear", "fixed-sigmoid", "baseline-absolute", "baseline-relative"] = "baseline-relative"
     variance_rule: Literal["fixed", "adaptive"] = "adaptive"
@@ -28,10 +36,10 @@ class AESRule(GaussianRule):
         description="c, the gain that counts as large, or b, the floor of baseline-absolute; auto: twice the running spread of gains",
     )
     negative: float = Field(0.0, ge=0, le=1, description="fixed-linear: how far a worse individual pushes the mean away")
-    memory: PositiveFloat = Field(10.0, description="fixed: individuals that the variance remembers")
+    memory: PositiveFloat = Field(10.0, description="fixed: number of individuals that the variance averages over")
 
     @model_validator(mode="after")
-    def _a_scale_that_can_be(self) -> Self:
+    def _scale_fits_the_rule(self) -> Self:
         if self.mean_rule == "baseline-absolute" and self.scale == "auto":
             raise ValueError("baseline-absolute needs a scale: a return below every one that will be seen, such as -2000")
         if self.mean_rule != "baseline-absolute" and self.scale != "auto" and self.scale <= 0:
@@ -39,65 +47,74 @@ class AESRule(GaussianRule):
         return self
 
 
-class AESConfig(SteadyConfig, AESRule):
-    """Asynchronous ES: each individual pulls the mean by its gain over it, and the variance with it."""
+class AESConfig(BaselineConfig, AESUpdateConfig):
+    """Asynchronous ES: each individual moves the mean by its gain over it, and the variance with it."""
 
     name: Literal["aes"] = "aes"
 
 
 class AES(Gaussian):
-    """The four rules of the mean and the two of the variance."""
+    """Four rules of the mean and two of the variance."""
 
-    def __init__(self, center: NDArray[np.float32], config: AESRule, *, seed: int) -> None:
+    def __init__(self, center: NDArray[np.float32], config: AESUpdateConfig, *, seed: int) -> None:
         super().__init__(center, config, seed=seed)
         self.config = config
-        self._gains = 0.0  # running mean square
+        self._mean_square_gain = 0.0
 
-    def move(self, x: Vector, fitness: float, baseline: float) -> float:
-        """By one individual."""
-        p = self._pull(fitness, baseline)
+    def update(self, individuals: Vector, fitness: Vector, baseline: float) -> Vector:
+        """The average of the updates that each individual alone would make."""
+        scale = self._scale(fitness - baseline)
+        p = np.array([self._step_size(float(f), baseline, scale) for f in fitness])
         memory = self.config.memory if self.config.variance_rule == "fixed" else None
-        self.mean, self.spread = pulled(self.mean, self.spread, x, p, memory, self.config.variance_floor)
+        floor = self.config.variance_floor
+        updated = [updated_mean_var(self.mean, self.variance, x, p_i, memory, floor) for x, p_i in zip(individuals, p, strict=True)]
+        self.mean = np.mean([mean for mean, _ in updated], axis=0)
+        self.variance = np.mean([variance for _, variance in updated], axis=0)
         return p
 
-    def _pull(self, fitness: float, baseline: float) -> float:
-        gain, rule = fitness - baseline, self.config.mean_rule
+    def _scale(self, gains: Vector) -> float:
         if self.config.scale != "auto":
-            scale = self.config.scale
-        else:
-            self._gains = SMOOTH * self._gains + (1 - SMOOTH) * gain**2 if self._gains else gain**2
-            scale = 2 * self._gains**0.5 or 1.0
+            return self.config.scale
+        for gain in gains:
+            smoothed = GAIN_SMOOTHING * self._mean_square_gain + (1 - GAIN_SMOOTHING) * gain**2
+            self._mean_square_gain = float(smoothed if self._mean_square_gain else gain**2)
+        return 2 * self._mean_square_gain**0.5 or 1.0
+
+    def _step_size(self, fitness: float, baseline: float, scale: float) -> float:
+        rule = self.config.mean_rule
         if rule == "baseline-absolute":
-            return pull_absolute(fitness, baseline, scale)
+            return step_size_absolute(fitness, baseline, scale)
         if rule == "fixed-linear":
-            return pull_linear(gain, scale, self.config.negative)
-        return pull_sigmoid(gain, scale) if rule == "fixed-sigmoid" else pull_relative(gain, scale)
+            return step_size_linear(fitness - baseline, scale, self.config.negative)
+        return step_size_sigmoid(fitness - baseline, scale) if rule == "fixed-sigmoid" else step_size_relative(fitness - baseline, scale)
 
     def state_dict(self) -> State:
-        """All that changes."""
-        return super().state_dict() | {"gains": self._gains}
+        """With the running spread of gains."""
+        return super().state_dict() | {"mean_square_gain": self._mean_square_gain}
 
     def load_state_dict(self, state: State) -> None:
-        """Be the strategy that wrote `state`."""
+        """Continue from a `state_dict`."""
         super().load_state_dict(state)
-        self._gains = state["gains"]
+        self._mean_square_gain = state["mean_square_gain"]
 
 
-class OnePlusOneRule(GaussianRule):
-    """Of the mean and of the variance."""
+class OnePlusOneUpdateConfig(GaussianConfig):
+    """The 1/5 rule."""
 
-    success: float = Field(0.2, gt=0, lt=1, description="Wanted share of individuals that beat the mean")
-    factor: float = Field(0.99, gt=0, lt=1, description="The variance is divided by this above that share, multiplied with it below")
-    window: PositiveInt = Field(10, description="Individuals that the share is taken of")
+    renamed: ClassVar[dict[str, str]] = {"success": "target_success"}
+
+    target_success: float = Field(0.2, gt=0, lt=1, description="Wanted fraction of individuals that beat the mean")
+    factor: float = Field(0.99, gt=0, lt=1, description="The variance is divided by this above that fraction, multiplied with it below")
+    window: PositiveInt = Field(10, description="Individuals that the fraction is taken of")
     frozen_window: bool | None = Field(
         None,
-        description="Never forget the first ones, as AES-RL's code: the share is then decided for ever. "
-        "Unset: no, but for one-plus-one-rl that is faithful",
+        description="Never forget the first ones, as AES-RL's code: the fraction is then decided for good. "
+        "Unset: no, except for one-plus-one-rl with behaviour=faithful",
     )
 
 
-class OnePlusOneConfig(SteadyConfig, OnePlusOneRule):
-    """(1+1)-ES: an individual that beats the mean becomes the mean; the variance follows the share that does."""
+class OnePlusOneConfig(BaselineConfig, OnePlusOneUpdateConfig):
+    """(1+1)-ES: an individual that beats the mean becomes the mean; the variance follows the fraction that does."""
 
     name: Literal["one-plus-one"] = "one-plus-one"
 
@@ -105,80 +122,98 @@ class OnePlusOneConfig(SteadyConfig, OnePlusOneRule):
 class OnePlusOne(Gaussian):
     """Rechenberg's rule on the variance."""
 
-    def __init__(self, center: NDArray[np.float32], config: OnePlusOneRule, *, seed: int) -> None:
+    def __init__(self, center: NDArray[np.float32], config: OnePlusOneUpdateConfig, *, seed: int) -> None:
         super().__init__(center, config, seed=seed)
         self.config = config
         self._window: deque[bool] = deque(maxlen=config.window)
 
-    def move(self, x: Vector, fitness: float, baseline: float) -> float:
-        """By one individual."""
-        better, config = fitness > baseline, self.config
-        if not config.frozen_window or len(self._window) < config.window:
-            self._window.append(better)
-        if better:
-            self.mean = x.copy()
+    def update(self, individuals: Vector, fitness: Vector, baseline: float) -> Vector:
+        """The best individual replaces the mean if it is better; the variance moves one factor per individual."""
+        config, better = self.config, fitness > baseline
+        for success in better:
+            if not config.frozen_window or len(self._window) < config.window:
+                self._window.append(bool(success))
+        moved = np.zeros(len(fitness))
+        if better.any():
+            moved[fitness.argmax()] = 1.0
+            self.mean = individuals[fitness.argmax()].copy()
         if len(self._window) == config.window:
-            share = sum(self._window) / config.window
-            scaled = self.spread / config.factor if share > config.success else self.spread * config.factor
-            self.spread = np.maximum(scaled, config.variance_floor)
-        return float(better)
+            factor = config.factor ** len(fitness)
+            success_rate = sum(self._window) / config.window
+            scaled = self.variance / factor if success_rate > config.target_success else self.variance * factor
+            self.variance = np.maximum(scaled, config.variance_floor)
+        return moved
 
     def state_dict(self) -> State:
-        """All that changes."""
+        """With the window of successes."""
         return super().state_dict() | {"window": [int(b) for b in self._window]}
 
     def load_state_dict(self, state: State) -> None:
-        """Be the strategy that wrote `state`."""
+        """Continue from a `state_dict`."""
         super().load_state_dict(state)
         self._window = deque((bool(b) for b in state["window"]), maxlen=self.config.window)
 
 
-class ACEMRule(GaussianRule):
-    """Of the window and of the extra variance."""
+class ACEMUpdateConfig(GaussianConfig):
+    """The window of asynchronous CEM and the noise on its variance."""
+
+    renamed: ClassVar[dict[str, str]] = {
+        "extra_start": "noise_start",
+        "extra_end": "noise_end",
+        "extra_tau": "noise_tau",
+        "divide": "divide_variance_by_k",
+    }
 
     window: int = Field(10, ge=4, description="Results that are ranked; the better half are the parents")
-    extra_start: float = Field(1e-3, ge=0, description="Variance added, at first")
-    extra_end: float = Field(1e-5, ge=0, description="And in the end")
-    extra_tau: float = Field(0.9, ge=0, lt=1, description="How slowly it goes from one to the other, for each window's worth of results")
-    divide: bool = Field(False, description="Divide the elite's variance by their number once more, as AES-RL's code does")
+    noise_start: float = Field(1e-3, ge=0, description="Variance that is added, initially")
+    noise_end: float = Field(1e-5, ge=0, description="And in the end")
+    noise_tau: float = Field(0.9, ge=0, lt=1, description="How slowly it goes from one to the other, for each window's worth of results")
+    divide_variance_by_k: bool = Field(False, description="Divide the parents' variance by their number once more, as AES-RL's code does")
 
 
-class ACEMConfig(SteadyConfig, ACEMRule):
-    """Asynchronous CEM: the cross-entropy step on a sliding window of the last results, at every one of them."""
+class ACEMConfig(SteadyStateConfig, ACEMUpdateConfig):
+    """Asynchronous CEM: the cross-entropy step on a sliding window of the last results, with every one of them."""
 
     name: Literal["acem"] = "acem"
 
 
 class ACEM(Gaussian):
-    """The mean goes 1 / window of the way at each result; the variance is replaced."""
+    """The mean goes 1 / window of the way with each result; the variance is replaced."""
 
-    def __init__(self, center: NDArray[np.float32], config: ACEMRule, *, seed: int) -> None:
+    needs_baseline: ClassVar[bool] = False
+
+    def __init__(self, center: NDArray[np.float32], config: ACEMUpdateConfig, *, seed: int) -> None:
         super().__init__(center, config, seed=seed)
         self.config = config
-        self._extra = config.extra_start
+        self._noise = config.noise_start
         self._window: deque[tuple[Vector, float]] = deque(maxlen=config.window)
 
-    def move(self, x: Vector, fitness: float, baseline: float) -> float:
-        """By one individual."""
-        config = self.config
-        self._window.append((x, fitness))
+    def update(self, individuals: Vector, fitness: Vector, baseline: float) -> Vector:
+        """One cross-entropy step on the window, n / window of the way for n individuals."""
+        config, n = self.config, len(fitness)
+        self._window.extend(zip(individuals, fitness.tolist(), strict=True))
         if len(self._window) < config.window:
-            return 0.0
-        order = np.argsort([-f for _, f in self._window], kind="stable")[: config.window // 2]
-        elite = np.stack([self._window[int(i)][0] for i in order])
-        self._extra = decayed(self._extra, config.extra_tau ** (1 / config.window), config.extra_end)
-        wanted, spread = elite_moments(elite, self.mean, self._extra, config.divide)
-        self.mean = self.mean + (wanted - self.mean) / config.window
-        self.spread = np.maximum(spread, config.variance_floor)
-        return 1 / config.window
+            return np.zeros(n)
+        best = np.argsort([-f for _, f in self._window], kind="stable")[: config.window // 2]
+        elite = np.stack([self._window[int(i)][0] for i in best])
+        self._noise = decayed(self._noise, config.noise_tau ** (n / config.window), config.noise_end)
+        target, variance = elite_moments(elite, self.mean, self._noise, config.divide_variance_by_k)
+        self.mean = self.mean + (target - self.mean) * min(1.0, n / config.window)
+        self.variance = np.maximum(variance, config.variance_floor)
+        return np.full(n, 1 / config.window)
 
     def state_dict(self) -> State:
-        """All that changes."""
-        window = {"rows": np.array([x for x, _ in self._window]), "fitness": [f for _, f in self._window]}
-        return super().state_dict() | {"extra": self._extra, "window": window}
+        """With the window of results."""
+        window = {"individuals": np.array([x for x, _ in self._window]), "fitness": [f for _, f in self._window]}
+        return super().state_dict() | {"noise": self._noise, "window": window}
 
     def load_state_dict(self, state: State) -> None:
-        """Be the strategy that wrote `state`."""
+        """Continue from a `state_dict`."""
         super().load_state_dict(state)
-        self._extra = state["extra"]
-        self._window = deque(zip(state["window"]["rows"], state["window"]["fitness"], strict=True), maxlen=self.config.window)
+        self._noise = state["noise"]
+        self._window = deque(zip(state["window"]["individuals"], state["window"]["fitness"], strict=True), maxlen=self.config.window)
+
+
+register_steady_state(AESConfig, AES, "arXiv 2012.05417")
+register_steady_state(OnePlusOneConfig, OnePlusOne, "Rechenberg 1973; arXiv 2012.05417")
+register_steady_state(ACEMConfig, ACEM, "arXiv 2012.05417")

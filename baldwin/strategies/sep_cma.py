@@ -9,47 +9,50 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat
 
 from baldwin.ops import noise
-from baldwin.ops.cma import Shape, adapted, rates
+from baldwin.ops.cma import CMAState, cma_step, rates
 from baldwin.ops.shaping import Vector
-from baldwin.strategies.generation import Generation
-from baldwin.strategies.search import SearchConfig
+from baldwin.strategies.evolution import EvolutionConfig, register_strategy
+from baldwin.strategies.generational import GenerationalStrategy
 from baldwin.types import Metrics, State
 
 
-class SepCMAConfig(SearchConfig):
-    """sep-CMA-ES: a diagonal Gaussian whose step and shape follow the paths of its mean."""
+class SepCMAConfig(EvolutionConfig):
+    """sep-CMA-ES: a diagonal Gaussian whose step size and shape follow the evolution paths of its mean."""
 
     name: Literal["sep-cma-es"] = "sep-cma-es"
-    population: int = Field(32, ge=4, description="Individuals a generation; the better half are the parents")
-    sigma: PositiveFloat = Field(0.1, description="Standard deviation of every parameter at first")
+    population: int = Field(32, ge=4, description="Individuals per generation; the better half are the parents")
+    sigma: PositiveFloat = Field(0.1, description="Initial standard deviation of every parameter")
 
 
-class SepCMA(Generation):
-    """Individuals are drawn one by one: no mirror images, which would shorten the paths."""
+class SepCMA(GenerationalStrategy):
+    """Individuals are drawn independently: mirrored pairs would shorten the evolution paths."""
 
     def __init__(self, center: NDArray[np.float32], config: SepCMAConfig, *, seed: int) -> None:
         super().__init__(center, config.population, seed=seed)
-        nothing = np.zeros(len(center))
-        self.shape = Shape(self.mean, config.sigma, np.ones(len(center)), nothing, nothing)
+        zeros = np.zeros(len(center))
+        self.cma = CMAState(self.mean, config.sigma, np.ones(len(center)), zeros, zeros)
         self.rates = rates(len(center), config.population)
 
     def state_dict(self) -> State:
-        """All that changes."""
-        return super().state_dict() | {"shape": self.shape._asdict()}
+        """With the step size, the covariance and the evolution paths."""
+        return super().state_dict() | {"cma": self.cma._asdict()}
 
     def load_state_dict(self, state: State) -> None:
-        """Be the strategy that wrote `state`."""
+        """Continue from a `state_dict`."""
         super().load_state_dict(state)
-        self.shape = Shape(**state["shape"])
+        self.cma = CMAState(**state["cma"])
 
     def _draw(self, index: int) -> NDArray[np.float32]:
-        drawn = noise.draw(self._key, self.version, index, len(self.mean))
-        return np.asarray(self.mean + self.shape.sigma * np.sqrt(self.shape.scale) * drawn, np.float32)
+        normals = noise.draw(self._key, self.version, index, len(self.mean))
+        return np.asarray(self.mean + self.cma.sigma * np.sqrt(self.cma.scale) * normals, np.float32)
 
-    def _learn(self, rows: Vector, order: NDArray[np.int64]) -> Metrics:
-        rate, count = self.rates, min(len(rows), len(self.rates.weights))
+    def _update(self, individuals: Vector, indices: NDArray[np.int64]) -> Metrics:
+        rate, count = self.rates, min(len(individuals), len(self.rates.weights))
         weights = rate.weights[:count] / rate.weights[:count].sum()  # fewer, if so many failed
-        self.shape = adapted(self.shape, rows[:count], rate._replace(weights=weights), self.version + 1)
-        self.mean = self.shape.mean
-        spread = self.shape.sigma * np.sqrt(self.shape.scale)
-        return {"sigma": self.shape.sigma, "sigma_min": float(spread.min()), "sigma_max": float(spread.max())}
+        self.cma = cma_step(self.cma, individuals[:count], rate._replace(weights=weights), self.version + 1)
+        self.mean = self.cma.mean
+        std = self.cma.sigma * np.sqrt(self.cma.scale)
+        return {"sigma": self.cma.sigma, "sigma_min": float(std.min()), "sigma_max": float(std.max())}
+
+
+register_strategy(SepCMAConfig, lambda center, config, shapes, seed: SepCMA(center, config, seed=seed), "Ros & Hansen 2008")

@@ -21,7 +21,7 @@ from baldwin.runs.build import build, greedy_jobs, strategy_of
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.loop import Asked, Told, loop
 from baldwin.runs.tree import join, split
-from baldwin.strategies import Search
+from baldwin.strategies import EvolutionAlgorithm
 from baldwin.types import CENTER, Algorithm, Result
 from tests.toys.sphere import TARGET, SphereWorker
 
@@ -78,7 +78,7 @@ def make(name: str, settings: dict[str, Any], seed: int = 3, folder: Path | None
     if name not in LEARNERS:
         config: Any = ALGORITHM_CONFIGS[name](**settings)
         strategy = strategy_of(config, np.zeros(10, np.float32), ((2, 3), (4,)), seed)
-        return Search(strategy, config, seed=seed, obs_size=1, max_episode_steps=None, normalize=True)
+        return EvolutionAlgorithm(strategy, config, seed=seed, obs_size=1, max_episode_steps=None, normalize=True)
     return build(chase(name, settings, seed), folder).algorithm
 
 
@@ -119,13 +119,13 @@ def test_every_registered_algorithm_is_held_to_the_contracts() -> None:
 def test_learns_a_toy(name: str, settings: dict[str, Any]) -> None:
     enough = 15 if name in HYBRIDS else 500 if name in STEADY_STATE else 60
     algorithm = versions(make(name, settings), enough, worker(name, settings))
-    if isinstance(algorithm, Search):
+    if isinstance(algorithm, EvolutionAlgorithm):
         assert np.linalg.norm(algorithm.strategy.center - TARGET) < 0.1 * np.linalg.norm(np.full(10, TARGET))
         return
     greedy = build(chase(name, settings))
     executor = make_executor(ExecutorConfig(name="inline"), greedy.recipe)
     executor.share(CENTER, 0, algorithm.policy_state())
-    for job in greedy_jobs(greedy.algorithm, greedy.world, greedy.dim, 8, seed=0):
+    for job in greedy_jobs(greedy.algorithm, greedy.env_spec, greedy.dim, 8, seed=0):
         executor.submit(job)
         assert np.mean([o.fitness for o in executor.wait()[0].outcomes]) > -2.0  # standing still gives about -7
 

@@ -15,17 +15,17 @@ import pytest
 from baldwin.errors import BaldwinError
 from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor, make_executor
 from baldwin.ops.noise import Noise
-from baldwin.rollout import Evaluate, Plan
+from baldwin.rollout import RolloutJob, RolloutSpec
 from baldwin.types import CENTER, Executor, Perturbation, Result, Trial
 from tests.toys.sphere import Misbehaving, SphereWorker
 
 ALL = [("inline", 1), ("virtual", 3), ("process", 2), ("ray", 2)]
-PLAN = Plan("train", 0, np.zeros(2, np.int64), 0)
+PLAN = RolloutSpec("train", 0, np.zeros(2, np.int64), 0)
 CENTER_ARRAYS = {"params": np.zeros(4, np.float32), "obs_moments": np.zeros(3)}
 
 
-def job(ticket: int) -> Evaluate:
-    return Evaluate((Trial(ticket, 0, Perturbation(Noise((1, 1), ((4,),)), 0, ticket, 0.1)),), PLAN)
+def job(ticket: int) -> RolloutJob:
+    return RolloutJob((Trial(ticket, 0, Perturbation(Noise((1, 1), ((4,),)), 0, ticket, 0.1)),), PLAN)
 
 
 def drain(executor: Executor, jobs: list) -> list[Result]:  # type: ignore[type-arg]

@@ -17,7 +17,7 @@ import pytest
 from baldwin.errors import BaldwinError, MissingExtra, UserError
 from baldwin.executors import ExecutorConfig, InlineExecutor, RayExecutor
 from baldwin.executors.cluster import cluster_state, connect
-from baldwin.executors.seats import payload
+from baldwin.executors.ray_worker import payload
 from baldwin.types import CENTER, Arrays, Outcome, Result
 from tests.executors.test_executors import CENTER_ARRAYS, broken_worker, drain, job, until
 from tests.toys.processes import descendants
@@ -60,7 +60,7 @@ def all_ready(executor: RayExecutor, count: int) -> None:
 
     def ready() -> bool:
         drain(executor, [job(10**6)])
-        return sum(m.ready for m in executor._members) >= count
+        return sum(m.ready for m in executor._handles) >= count
 
     until(ready)
 
@@ -78,7 +78,7 @@ def test_2_a_joiner_during_the_update_does_not_work_with_the_old_centre(ray_with
     executor = ray_with(1)
     executor.share(CENTER, 0, center(1.0))
     drain(executor, [job(n) for n in range(4)])
-    os.kill(executor._members[0].pid, signal.SIGKILL)  # its successor is hired while the centre moves on
+    os.kill(executor._handles[0].pid, signal.SIGKILL)  # its successor is hired while the centre moves on
     executor.share(CENTER, 1, center(2.0))
     assert fitness(drain(executor, [job(n) for n in range(4)])) == expected(2.0, range(4))
 
@@ -95,8 +95,8 @@ def test_4_workers_that_leave_while_idle_stall_nothing_and_no_job_is_blamed(ray_
     executor = ray_with(4, retries=1)
     executor.share(CENTER, 0, center(1.0))
     all_ready(executor, 4)
-    for member in executor._members:
-        os.kill(member.pid, signal.SIGKILL)
+    for handle in executor._handles:
+        os.kill(handle.pid, signal.SIGKILL)
     assert fitness(drain(executor, [job(n) for n in range(6)])) == expected(1.0, range(6))
 
 
@@ -116,12 +116,12 @@ def test_6_a_result_that_is_delivered_twice_counts_once(ray_with: Make) -> None:
     executor = ray_with(1)
     executor.share(CENTER, 0, center(1.0))
     drain(executor, [job(10**6)])
-    (member,) = executor._members
+    (handle,) = executor._handles
     executor.submit(job(0))
-    delivered = member.future
+    delivered = handle.future
     (first,) = executor.wait()
-    member.future = delivered
-    executor._hear(member)
+    handle.future = delivered
+    executor._receive(handle)
     executor.submit(job(1))
     (second,) = executor.wait()
     assert [o.ticket for r in (first, second) for o in r.outcomes] == [0, 1]
@@ -187,8 +187,8 @@ class OneStranger:
                 os.close(os.open(self.mark, os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 return worker
-            echo = worker.echo
-            worker.echo = lambda: echo() | {"torch": "0.1"}  # type: ignore[method-assign]
+            fingerprint = worker.fingerprint
+            worker.fingerprint = lambda: fingerprint() | {"torch": "0.1"}  # type: ignore[method-assign]
         return worker
 
 
@@ -197,7 +197,7 @@ def test_9b_a_worker_with_other_libraries_gets_no_work_and_the_run_goes_on(
 ) -> None:
     executor = ray_with(2, OneStranger(tmp_path / "made", os.getpid()))
     executor.share(CENTER, 0, center(1.0))
-    until(lambda: bool(drain(executor, [job(n) for n in range(8)])) and any(m.refused for m in executor._members))
+    until(lambda: bool(drain(executor, [job(n) for n in range(8)])) and any(m.refused for m in executor._handles))
     assert fitness(drain(executor, [job(n) for n in range(8)])) == expected(1.0, range(8))
     assert executor.counts.mismatches == 2
     assert "torch: none here, 0.1 there" in caplog.text
@@ -260,9 +260,9 @@ def test_with_no_worker_left_it_waits_and_says_so(ray_with: Make, caplog: pytest
     executor = ray_with(1)
     executor.share(CENTER, 0, center(1.0))
     drain(executor, [job(0)])
-    vacancies, begun = executor._vacancies, time.monotonic()
-    executor._vacancies = lambda: vacancies() if time.monotonic() - begun > 4 else 0  # type: ignore[method-assign]
-    os.kill(executor._members[0].pid, signal.SIGKILL)
+    vacancies, begun = executor._missing_workers, time.monotonic()
+    executor._missing_workers = lambda: vacancies() if time.monotonic() - begun > 4 else 0  # type: ignore[method-assign]
+    os.kill(executor._handles[0].pid, signal.SIGKILL)
     executor.submit(job(1))
     with caplog.at_level(logging.WARNING):
         (result,) = executor.wait()
@@ -341,8 +341,8 @@ def test_the_board_tells_others_how_the_workers_are(ray_with: Make) -> None:
     executor.share(CENTER, 0, center(1.0))
     all_ready(executor, 2)
     drain(executor, [job(n) for n in range(20)])
-    executor._census = 0.0
-    executor._recruit()
+    executor._next_scale_check = 0.0
+    executor._scale()
     state = cluster_state("auto")
     (run,) = [r for r in state["runs"] if r["pid"] == os.getpid()]
     assert sum(w["jobs"] for w in run["workers"]) >= 20

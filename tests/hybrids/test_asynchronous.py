@@ -12,7 +12,7 @@ from baldwin.config.load import validate
 from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.hybrids.jobs import Grow, Study, judging, must_be_finite
 from baldwin.learners import TD3Rule
-from baldwin.rollout import Evaluate
+from baldwin.rollout import RolloutJob
 from baldwin.runs.build import build
 from baldwin.strategies import AES, OnePlusOne
 from tests.hybrids.tools import asynchronous, results
@@ -25,12 +25,12 @@ def test_an_individual_is_judged_by_the_mean_as_it_is_when_it_comes_back() -> No
     assert kinds[:10] == ["random"] * 10
     assert all(following == "mean" for kind, following in pairwise(kinds) if kind in ("es", "rl"))
     mean = next(r.job for r in found if r.job.kind == "mean")
-    assert isinstance(mean, Evaluate)
+    assert isinstance(mean, RolloutJob)
     assert mean.plan.episodes == 5
 
 
 def test_actor_steps_are_the_last_ten_lengths_and_the_optimiser_is_fresh() -> None:
-    algorithm, recipe = asynchronous(world="Uneven")
+    algorithm, recipe = asynchronous(env_spec="Uneven")
     lengths: list[int] = []
     learned = 0
     for result in results(algorithm, recipe, 12):
@@ -207,12 +207,12 @@ def test_growing_is_what_the_learner_does() -> None:
 
 
 def test_failed_jobs_are_counted_and_not_for_ever() -> None:
-    algorithm, recipe = asynchronous(world="Broken", kwargs={"how": "raise"})
+    algorithm, recipe = asynchronous(env_spec="Broken", kwargs={"how": "raise"})
     seen = 0
     for _ in results(algorithm, recipe, 10):
         seen += algorithm._failed
     assert seen > 0
-    algorithm, recipe = asynchronous(world="BreaksLater")
+    algorithm, recipe = asynchronous(env_spec="BreaksLater")
     with pytest.raises(EnvironmentFailure, match=r"10 jobs \(playing\) failed one after the other; the last reason: .*the wheel came off"):
         list(results(algorithm, recipe, 1))
 

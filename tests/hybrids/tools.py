@@ -16,7 +16,7 @@ HALF = {"batch": 16, "gamma": 0.8, "actor_lr": 3e-3, "critic_lr": 3e-3, "critic"
 SMALL: dict[str, Any] = {"start_steps": 100, "capacity": 3000, "surplus": 3000, "learner": HALF}
 
 
-def made(name: str, world: str = "Chase", kwargs: dict[str, Any] | None = None, **settings: Any) -> Parts:
+def made(name: str, env_spec: str = "Chase", kwargs: dict[str, Any] | None = None, **settings: Any) -> Parts:
     """The parts of a run of this hybrid."""
     env = {"id": f"tests.toys.worlds:{world}", "kwargs": kwargs or {}}
     run = {"seed": 3, "keep": 2, "checkpoint_every": 1}

@@ -9,8 +9,8 @@ import torch
 from baldwin.errors import ConfigError, Diverged
 from baldwin.learners import TD3, Learner, SACRule, TD3Rule, replay_columns
 from baldwin.ops.moments import Moments
-from baldwin.policies import PolicyConfig
-from baldwin.replay import Replay
+from baldwin.networks import PolicyConfig
+from baldwin.replay import ReplayBuffer
 from baldwin.runs.tree import join, split
 from tests.learners.tools import ACTIONS, LEARNERS, OBS, discrete, memory, policy, sac, td3
 
@@ -21,11 +21,11 @@ def every(test: Callable[..., None]) -> Callable[..., None]:
     return pytest.mark.parametrize("make", LEARNERS.values(), ids=LEARNERS)(test)
 
 
-def two_states(limit: bool) -> Replay:
+def two_states(limit: bool) -> ReplayBuffer:
     """State 0 pays 1 and leads to state 1, which pays 2 and leads to itself; there the episode ends, by itself or by the clock."""
     obs = np.array([[0.0, 0, 0], [1, 0, 0]], np.float32)
     action, never = np.zeros((2, ACTIONS), np.float32), np.zeros(2, np.bool_)
-    replay = Replay(replay_columns(OBS, action[:0]), 4, seed=1)
+    replay = ReplayBuffer(replay_columns(OBS, action[:0]), 4, seed=1)
     ends = np.array([False, True])
     replay.add(
         {
@@ -61,7 +61,7 @@ def test_two_states_are_valued_exactly(make: Make, limit: bool) -> None:
 def test_discrete_values_count_the_entropy_exactly() -> None:
     """One state that leads to itself and pays 1 for either choice, under a policy of even odds."""
     learner = discrete(gamma=0.5, alpha=0.3, critic_lr=3e-3, tau=0.05)
-    replay = Replay(replay_columns(OBS, np.empty(0, np.int64)), 4, seed=1)
+    replay = ReplayBuffer(replay_columns(OBS, np.empty(0, np.int64)), 4, seed=1)
     obs = np.zeros((2, OBS), np.float32)
     never = np.zeros(2, np.bool_)
     replay.add(
@@ -206,7 +206,7 @@ def test_a_missing_gpu_is_said() -> None:
         pytest.skip("there is one")
     with pytest.raises(ConfigError, match="no usable GPU"):
         td3(device="cuda")
-    assert TD3Rule(device="auto").settled().device == "cpu"
+    assert TD3Rule(device="auto").resolved().device == "cpu"
 
 
 def test_a_users_own_network_takes_the_step_that_a_perceptron_takes() -> None:

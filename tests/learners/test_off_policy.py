@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from baldwin.config.load import validate
-from baldwin.learners import OffPolicy
-from baldwin.rollout import Collect
+from baldwin.learners import OffPolicyAlgorithm
+from baldwin.rollout import CollectJob
 from baldwin.runs.build import build
 
 SETTINGS = {"name": "td3", "overlap": 1, "start_steps": 1000, "collect": 10, "round": 1000, "capacity": 2000, "threads": 1}
@@ -15,7 +15,7 @@ def test_an_overlap_survives_stretches_that_come_out_of_order() -> None:
     config = validate({"env": {"id": "tests.toys.worlds:Chase"}, "algorithm": SETTINGS})
     parts = build(config)
     algorithm, worker = parts.algorithm, parts.recipe()
-    assert isinstance(algorithm, OffPolicy)
+    assert isinstance(algorithm, OffPolicyAlgorithm)
     for _ in range(3):
         first, second = algorithm.ask(5)
         for job in (second, first):
@@ -27,7 +27,7 @@ def test_an_actor_is_as_old_as_the_overlap_says() -> None:
     config = validate({"env": {"id": "tests.toys.worlds:Chase"}, "algorithm": SETTINGS | {"start_steps": 0, "batch": 8}})
     parts = build(config)
     algorithm, worker = parts.algorithm, parts.recipe()
-    assert isinstance(algorithm, OffPolicy)
+    assert isinstance(algorithm, OffPolicyAlgorithm)
     start = algorithm.learner.actor_vectors()[0]
     jobs = algorithm.ask(5)
     algorithm.tell(jobs[0].run(worker))
@@ -35,7 +35,7 @@ def test_an_actor_is_as_old_as_the_overlap_says() -> None:
     jobs += algorithm.ask(5)
     algorithm.tell(jobs[1].run(worker))
     jobs += algorithm.ask(5)
-    assert [j.ticket for j in jobs if isinstance(j, Collect)] == [0, 1, 2, 3]
+    assert [j.ticket for j in jobs if isinstance(j, CollectJob)] == [0, 1, 2, 3]
     assert all((job.params == start).all() for job in jobs[:2])  # type: ignore[attr-defined]
     assert (jobs[2].params == then).all()  # type: ignore[attr-defined]
     assert not (then == start).all()

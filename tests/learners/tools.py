@@ -8,8 +8,8 @@ import numpy as np
 from torch import nn
 
 from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, SACRule, TD3Rule, replay_columns
-from baldwin.policies import PolicyConfig
-from baldwin.replay import Replay
+from baldwin.networks import PolicyConfig
+from baldwin.replay import ReplayBuffer
 
 OBS, ACTIONS = 3, 2
 
@@ -44,11 +44,11 @@ class TwoLayers(nn.Sequential):
 LEARNERS = {"td3": td3, "sac": sac, "discrete-sac": discrete}
 
 
-def memory(learner: Learner, rows: int = 200, seed: int = 0) -> Replay:
+def memory(learner: Learner, rows: int = 200, seed: int = 0) -> ReplayBuffer:
     rng = np.random.default_rng(seed)
     box = not isinstance(learner, DiscreteSAC)
     action = rng.uniform(-1, 1, (rows, ACTIONS)).astype(np.float32) if box else rng.integers(0, ACTIONS, rows)
-    replay = Replay(replay_columns(OBS, action[:0]), rows, seed=5)
+    replay = ReplayBuffer(replay_columns(OBS, action[:0]), rows, seed=5)
     replay.add(
         {
             "obs": rng.normal(size=(rows, OBS)).astype(np.float32),

@@ -12,11 +12,11 @@ from baldwin.ops.gaussians import (
     elite_moments,
     log_density,
     log_weights,
-    pull_absolute,
-    pull_linear,
-    pull_relative,
-    pull_sigmoid,
-    pulled,
+    step_size_absolute,
+    step_size_linear,
+    step_size_relative,
+    step_size_sigmoid,
+    updated_mean_var,
 )
 
 MEAN, VARIANCE, X = np.array([0.1, -0.2, 0.3]), np.array([1e-3, 2e-3, 5e-4]), np.array([0.15, -0.30, 0.30])
@@ -111,26 +111,26 @@ def test_one_individual_moves_mean_and_variance(
     rule: str, f: float, p: float, mean: tuple[float, ...], fixed: tuple[float, ...], adaptive: tuple[float, ...]
 ) -> None:
     rules: dict[str, Callable[[], float]] = {
-        "linear": lambda: pull_linear(f - 4000, 2000),
-        "sigmoid": lambda: pull_sigmoid(f - 4000, 2000),
-        "relative": lambda: pull_relative(f - 4000, 2000),
-        "absolute": lambda: pull_absolute(f, 4000, -2000),
+        "linear": lambda: step_size_linear(f - 4000, 2000),
+        "sigmoid": lambda: step_size_sigmoid(f - 4000, 2000),
+        "relative": lambda: step_size_relative(f - 4000, 2000),
+        "absolute": lambda: step_size_absolute(f, 4000, -2000),
     }
     found = rules[rule]()
     assert found == pytest.approx(p, abs=1e-9)
     for memory, expected in ((10.0, fixed), (None, adaptive)):
-        moved, variance = pulled(MEAN, VARIANCE, X, found, memory, 1e-5)
+        moved, variance = updated_mean_var(MEAN, VARIANCE, X, found, memory, 1e-5)
         np.testing.assert_allclose(moved[:2], mean, rtol=1e-6)
         np.testing.assert_allclose(variance, expected, rtol=1e-8)
 
 
 def test_pulls_at_the_edges() -> None:
-    assert [pull_relative(d, 2.0) for d in (-2, -1, 0, 2, 5)] == pytest.approx([0, 1 / 3, 1 / 2, 2 / 3, 7 / 9])
-    assert [pull_sigmoid(d, 2.0) for d in (-2, -1, 0, 2, 5)] == pytest.approx([0.269, 0.378, 0.5, 0.731, 0.924], abs=1e-3)
-    assert pull_sigmoid(-1e9, 1.0) == 0.0
-    assert pull_linear(-1.0, 2.0, negative=0.5) == -0.25
-    assert pull_absolute(-3.0, 1.0, -2.0) == 0.0
-    assert pull_absolute(1.0, -5.0, -1.0) == 1.0  # a mean below the floor
+    assert [step_size_relative(d, 2.0) for d in (-2, -1, 0, 2, 5)] == pytest.approx([0, 1 / 3, 1 / 2, 2 / 3, 7 / 9])
+    assert [step_size_sigmoid(d, 2.0) for d in (-2, -1, 0, 2, 5)] == pytest.approx([0.269, 0.378, 0.5, 0.731, 0.924], abs=1e-3)
+    assert step_size_sigmoid(-1e9, 1.0) == 0.0
+    assert step_size_linear(-1.0, 2.0, negative=0.5) == -0.25
+    assert step_size_absolute(-3.0, 1.0, -2.0) == 0.0
+    assert step_size_absolute(1.0, -5.0, -1.0) == 1.0  # a mean below the floor
 
 
 def test_log_density_up_to_a_constant() -> None:
@@ -155,6 +155,6 @@ def test_where_nobody_is_better_the_variance_falls(p: float, memory: float | Non
     rng, mean, variance = np.random.default_rng(1), np.zeros(20_000), np.full(20_000, 1e-3)
     for told in range(1, 51):
         x = mean + np.sqrt(variance) * rng.standard_normal(len(mean))
-        mean, variance = pulled(mean, variance, x, p, memory, 1e-5)
+        mean, variance = updated_mean_var(mean, variance, x, p, memory, 1e-5)
         if told in medians:
             assert np.median(variance) == pytest.approx(medians[told], rel=0.1)

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from baldwin.ops.noise import Noise, draw, weighted_halves
+from baldwin.ops.noise import Noise, draw, split_half_gradient
 from baldwin.ops.seeds import Stream, key, seeds
 
 KEY = (123, 456)
@@ -60,7 +60,7 @@ def test_weighted_halves_are_the_plain_sums(rank: int) -> None:
     noise = Noise(KEY, SHAPES, rank)
     weights = np.array([0.5, -1.0, 0.0, 2.0, 0.25])
     rows = noise.expand(np.stack([noise.draw(9, p) for p in range(5)])).astype(np.float64)
-    halves = weighted_halves(noise, 9, weights, block=2)
+    halves = split_half_gradient(noise, 9, weights, block=2)
     assert halves[0] == pytest.approx(weights[[0, 2, 4]] @ rows[[0, 2, 4]], rel=1e-5, abs=1e-6)
     assert halves[1] == pytest.approx(weights[[1, 3]] @ rows[[1, 3]], rel=1e-5, abs=1e-6)
 
@@ -68,7 +68,7 @@ def test_weighted_halves_are_the_plain_sums(rank: int) -> None:
 def test_full_rank_sum_does_not_depend_on_the_block() -> None:
     noise = Noise(KEY, SHAPES)
     weights = np.random.default_rng(0).normal(size=40)
-    assert (weighted_halves(noise, 1, weights, 3) == weighted_halves(noise, 1, weights, 16)).all()
+    assert (split_half_gradient(noise, 1, weights, 3) == split_half_gradient(noise, 1, weights, 16)).all()
 
 
 def test_seeds_and_keys_depend_on_the_whole_path() -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from baldwin.errors import EnvironmentFailure, TicketError
 from baldwin.ops.gaussians import decayed, elite_moments, pulled
-from baldwin.strategies import ACEM, AES, CEM, ACEMConfig, AESConfig, CEMConfig, CEMRule, OnePlusOne, OnePlusOneConfig, Steady
+from baldwin.strategies import ACEM, AES, CEM, ACEMConfig, AESConfig, CEMConfig, CEMRule, OnePlusOne, OnePlusOneConfig, SteadyState
 from baldwin.types import Outcome, Trial
 
 START = np.array([0.1, -0.2, 0.3], np.float32)
 
 
-def steady(kind: Any, config: Any) -> Steady:
-    return Steady(kind(START, config, seed=1), config)
+def steady(kind: Any, config: Any) -> SteadyState:
+    return SteadyState(kind(START, config, seed=1), config)
 
 
 def vectors(trials: list[Trial]) -> np.ndarray:

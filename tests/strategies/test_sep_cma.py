@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baldwin.ops.cma import Shape, adapted, rates
+from baldwin.ops.cma import CMAState, cma_step, rates
 from baldwin.strategies import SepCMA, SepCMAConfig
 from baldwin.types import Outcome
 
@@ -36,21 +36,21 @@ def test_in_one_dimension_it_is_cma_es_to_the_last_digits() -> None:
     theirs = purecma.CMAES([0.5], 0.4, popsize=8)
     theirs.params = purecma.CMAESParameters(1, 8)  # without negative weights
     theirs.params.lazy_gap_evals = 0
-    ours, rate = Shape(np.array([0.5]), 0.4, np.ones(1), np.zeros(1), np.zeros(1)), rates(1, 8)
+    ours, rate = CMAState(np.array([0.5]), 0.4, np.ones(1), np.zeros(1), np.zeros(1)), rates(1, 8)
     for generation in range(1, 31):
         rows = theirs.ask()
         returns = [parabola(x) for x in rows]
         theirs.tell(rows, returns)
-        ours = adapted(ours, np.array(rows)[np.argsort(returns)][:4], rate, generation)
+        ours = cma_step(ours, np.array(rows)[np.argsort(returns)][:4], rate, generation)
         np.testing.assert_allclose(ours.mean, theirs.xmean, rtol=1e-9)
         np.testing.assert_allclose(ours.sigma**2 * ours.scale, theirs.sigma**2 * np.array(theirs.C[0]), rtol=1e-9)
 
 
 def test_the_diagonal_is_updated_as_pycmas_diagonal_sampler_does() -> None:
     rng = np.random.default_rng(0)
-    rate, shape = rates(6, 8), Shape(np.zeros(6), 0.5, rng.uniform(0.5, 2, 6), 0.1 * rng.normal(size=6), rng.normal(size=6))
+    rate, shape = rates(6, 8), CMAState(np.zeros(6), 0.5, rng.uniform(0.5, 2, 6), 0.1 * rng.normal(size=6), rng.normal(size=6))
     parents = rng.normal(size=(4, 6))
-    after = adapted(shape, parents, rate, 1000)
+    after = cma_step(shape, parents, rate, 1000)
     sampler = cma.sampler.GaussDiagonalSampler(np.sqrt(shape.scale))
     sampler.update([after.path, *(parents / shape.sigma)], [rate.rank_one, *(rate.rank_mu * rate.weights)])
     np.testing.assert_allclose(after.scale, sampler.C)

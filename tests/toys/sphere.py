@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from baldwin.ops import seeds
-from baldwin.rollout.echo import digest
+from baldwin.rollout.fingerprint import digest
 from baldwin.types import CENTER, Arrays, Outcome, Perturbation, Trial
 
 TARGET = 3.0
@@ -34,7 +34,7 @@ class SphereWorker:
         if key == CENTER:
             self.center = arrays["params"]
 
-    def echo(self) -> dict[str, str]:
+    def fingerprint(self) -> dict[str, str]:
         return {"center": digest(self.center)}
 
     def evaluate(self, trials: Sequence[Trial], plan: Any) -> list[Outcome]:

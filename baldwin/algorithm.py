@@ -1,0 +1,208 @@
+"""What every algorithm has: an entry in the registry, a config, tickets for open jobs, and a state by field names."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from baldwin.config_base import ConfigModel
+from baldwin.envs import EnvSpec
+from baldwin.errors import BaldwinError, TicketError
+from baldwin.networks import ActionMap, PolicyConfig
+from baldwin.registry import Registry
+from baldwin.types import CENTER, Algorithm, Arrays, Individual, Job, Metrics, Outcome, Shared, State
+
+
+class AlgorithmConfig(ConfigModel):
+    """The `algorithm:` section. The first line of a subclass's docstring is what `baldwin list algorithms` shows."""
+
+    policy_defaults: ClassVar[dict[str, Any]] = {}
+
+    name: str
+
+    @classmethod
+    def policy_defaults_for(cls, section: Mapping[str, Any]) -> dict[str, Any]:
+        """Defaults of the `policy:` section, given the `algorithm:` section as it was written."""
+        return cls.policy_defaults
+
+    def check(self, policy: PolicyConfig, generations_kept: int) -> None:
+        """Refuse combinations that cannot work. `generations_kept`: the span of the checkpoints that a run keeps.
+
+        Raises:
+            ValueError: with what was expected, what came, and what to do.
+        """
+
+    def resolved(self) -> Self:
+        """The same with every `auto` replaced by what it means on this machine."""
+        return self
+
+    def on_cpu(self) -> Self:
+        """The same computed on a CPU: evaluating a trained policy needs no GPU."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """What an algorithm is built from besides its own config."""
+
+    env: EnvSpec
+    policy: PolicyConfig
+    actions: ActionMap
+    seed: int
+    generations_kept: int = 1  # span of the checkpoints that the run keeps
+    folder: Path | None = None  # for files of the algorithm's own, such as a replay buffer; None: in memory
+    shared_files: bool = True  # workers can read that folder
+    policy_only: bool = False  # rebuild only what the policy depends on
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmEntry:
+    """One algorithm of the registry."""
+
+    config: type[AlgorithmConfig]
+    build: Callable[[Any, BuildContext], Algorithm]
+    family: Literal["strategy", "learner", "hybrid"]
+    paper: str
+    asynchronous: bool = False  # results take effect in the order of arrival, so that it decides the outcome
+    make_strategy: Callable[..., Any] | None = None  # of a strategy: (center, config, shapes, seed) -> ask/tell over vectors
+
+    @property
+    def name(self) -> str:
+        """The value of `algorithm.name`."""
+        return str(self.config.model_fields["name"].default)
+
+    @property
+    def summary(self) -> str:
+        """One line about it."""
+        return (self.config.__doc__ or "").split("\n")[0]
+
+
+ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
+
+
+def register(entry: AlgorithmEntry) -> AlgorithmEntry:
+    """Add an algorithm to the registry."""
+    return ALGORITHMS.add(entry.name, entry)
+
+
+class BaseAlgorithm(ABC):
+    """Tickets, publishing, re-issue, failures in a row, and counters by name.
+
+    A job has a number, and one or several tickets that its outcomes carry. A subclass says which job comes next
+    (`_next_job`), makes a job from its number (`_make_job`, also again after a resume) and takes results (`_on_outcomes`).
+    """
+
+    counters: ClassVar[tuple[str, ...]] = ("version", "learning_steps", "eval_steps", "replayed_steps")
+    """Attributes that are plain numbers and part of the state; a subclass adds its own."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.learning_steps = 0  # environment steps that were learned from
+        self.eval_steps = 0  # environment steps that only evaluated individuals
+        self.replayed_steps = 0
+        self._open: dict[int, int] = {}  # ticket -> number of its job
+        self._to_reissue: list[int] = []  # numbers of jobs whose workers are gone
+        self._failures_in_a_row: Counter[str] = Counter()
+        self._published = -1
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps spent on training."""
+        return self.learning_steps + self.eval_steps
+
+    @property
+    def gradient_steps(self) -> int:
+        """Back-propagated updates made: none, unless a subclass makes some."""
+        return 0
+
+    def individuals(self) -> list[Individual]:
+        """Records of finished individuals: none, unless a subclass keeps them."""
+        return []
+
+    def publish(self) -> list[Shared]:
+        """The greedy policy, once per version."""
+        if self._published == self.version:
+            return []
+        self._published = self.version
+        return [Shared(CENTER, self.version, self.policy_state(), self.version)]
+
+    def ask(self, n: int) -> list[Job]:
+        """Up to n jobs: those to be re-issued first, then new ones."""
+        jobs: list[Job] = []
+        while len(jobs) < n:
+            number = self._to_reissue.pop(0) if self._to_reissue else self._next_job()
+            if number is None:
+                break
+            jobs.append(self._make_job(number))
+        return jobs
+
+    def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        """Take results in any order, each ticket once; returns metrics when they completed an update.
+
+        Raises:
+            TicketError: a ticket that is not open, or one that comes twice; nothing was taken.
+        """
+        tickets = [o.ticket for o in outcomes]
+        if len(set(tickets)) < len(tickets) or any(t not in self._open for t in tickets):
+            raise TicketError(f"expected open tickets, each once; got {tickets}. Tell each result only once.")
+        for outcome in outcomes:
+            del self._open[outcome.ticket]
+            self.replayed_steps += outcome.replayed_steps
+        return self._on_outcomes(outcomes)
+
+    def reissue(self) -> None:
+        """Give out every open job again, under its old tickets."""
+        self._to_reissue = sorted(set(self._open.values()))
+
+    def state_dict(self) -> State:
+        """Counters by name, open tickets, and jobs to be re-issued; a subclass adds its own fields."""
+        return {
+            "counters": {name: getattr(self, name) for name in self.counters},
+            "open": {str(ticket): number for ticket, number in self._open.items()},
+            "to_reissue": self._to_reissue,
+            "failures_in_a_row": dict(self._failures_in_a_row),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        for name in self.counters:
+            setattr(self, name, state["counters"][name])
+        self._open = {int(ticket): int(number) for ticket, number in state["open"].items()}
+        self._to_reissue = [int(number) for number in state["to_reissue"]]
+        self._failures_in_a_row = Counter(state["failures_in_a_row"])
+        self._published = -1
+
+    def _open_tickets(self, number: int, tickets: Sequence[int]) -> int:
+        """Open the tickets of a job; returns its number."""
+        self._open |= dict.fromkeys(tickets, number)
+        return number
+
+    def _count_failure(self, outcome: Outcome, limit: int, error: type[BaldwinError], kind: str = "job") -> None:
+        """Count failures of a kind in a row; a success resets the count.
+
+        Raises:
+            BaldwinError: of the given class, when there are `limit` of them.
+        """
+        self._failures_in_a_row[kind] = self._failures_in_a_row[kind] + 1 if outcome.failed else 0
+        if self._failures_in_a_row[kind] >= limit:
+            raise error(f"{limit} jobs ({kind}) failed one after the other; the last reason: {outcome.reason or 'unknown'}")
+
+    @abstractmethod
+    def policy_state(self) -> Arrays:
+        """The greedy policy of this version: parameters and observation statistics."""
+
+    @abstractmethod
+    def _next_job(self) -> int | None:
+        """Number of the next new job, its tickets opened; None to wait for results."""
+
+    @abstractmethod
+    def _make_job(self, number: int) -> Job:
+        """The job of that number; the same whenever it is made."""
+
+    @abstractmethod
+    def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        """Take results whose tickets were open; metrics when they completed an update."""

@@ -1,0 +1,83 @@
+"""Presets: one YAML file per algorithm, with defaults and a section per environment id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from baldwin.config.merge import Tree, merge, parse_numbers
+from baldwin.errors import pick
+
+META = ("preset", "summary", "source", "measured", "variants")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A tuned configuration of one algorithm in one environment."""
+
+    name: str
+    algorithm: str
+    env: str
+    summary: str
+    source: str  # where the settings come from
+    measured: str  # the score they reached here, or "no"
+    tree: Tree  # without the algorithm's defaults
+
+    @property
+    def about(self) -> str:
+        """One line for people."""
+        return f"{self.algorithm} in {self.env}: {self.summary} (source: {self.source}; measured: {self.measured})"
+
+
+@cache
+def list_presets() -> dict[str, Preset]:
+    """All presets by name."""
+    presets: dict[str, Preset] = {}
+    for algorithm, sections in _files().items():
+        for env, section in sections.items():
+            if env != "defaults":
+                named = {section["preset"]: section} | section.get("variants", {})
+                presets |= {name: _preset(name, algorithm, env, s) for name, s in named.items()}
+    return dict(sorted(presets.items()))
+
+
+def preset_tree(name: str) -> Tree:
+    """The configuration of a preset.
+
+    Raises:
+        ConfigError: there is none of that name; names the nearest.
+    """
+    preset = pick(list_presets(), name, "preset")
+    return merge(algorithm_defaults(preset.algorithm), preset.tree)
+
+
+def tuned_tree(algorithm: str, env: str) -> Tree:
+    """The algorithm's section for the environment if there is one, its defaults for any environment otherwise."""
+    section = _files().get(algorithm, {}).get(env)
+    if section is not None and env != "defaults":
+        return preset_tree(section["preset"])
+    name = f"{env}-{algorithm}".replace(":", "-").replace("/", "-")
+    return merge(algorithm_defaults(algorithm), {"env": {"id": env}, "run": {"name": name}})
+
+
+def algorithm_defaults(algorithm: str) -> Tree:
+    """What holds for an algorithm in any environment, besides the defaults of its config."""
+    return merge(_files().get(algorithm, {}).get("defaults", {}), {"algorithm": {"name": algorithm}})
+
+
+def _preset(name: str, algorithm: str, env: str, section: Mapping[str, Any]) -> Preset:
+    own = {key: value for key, value in section.items() if key not in META}
+    tree = merge({"env": {"id": env}, "run": {"name": name}}, own)
+    return Preset(name, algorithm, env, section["summary"], section["source"], str(section["measured"]), tree)
+
+
+@cache
+def _files() -> dict[str, Tree]:
+    folder = resources.files("baldwin.config") / "presets"
+    files = {f.name.removesuffix(".yaml"): f for f in folder.iterdir() if f.name.endswith(".yaml")}
+    return {name: parse_numbers(yaml.safe_load(files[name].read_text())) for name in sorted(files)}

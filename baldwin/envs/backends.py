@@ -1,0 +1,74 @@
+"""Which backend serves an environment, and a check of it before a run starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from baldwin.envs import gymnasium
+from baldwin.envs.vector_env import AUTO, BACKENDS, EnvConfig, EnvSpec, VectorEnv
+from baldwin.errors import EnvironmentFailure
+
+
+def choose_backend(config: EnvConfig) -> str:
+    """The backend that `auto` stands for: of those that serve the environment, the one with the highest priority."""
+    if config.backend != AUTO:
+        return config.backend
+    return max((name for name, backend in BACKENDS.items() if backend.serves(config)), key=lambda name: BACKENDS[name].priority)
+
+
+def describe(config: EnvConfig) -> EnvSpec:
+    """What a policy and a rollout need to know of the environment."""
+    return BACKENDS.find(choose_backend(config)).describe(config)
+
+
+def make_vector_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorEnv:
+    """Copies of the environment, by the backend that it was described with."""
+    return BACKENDS.find(env_spec.backend).make(config, env_spec, width)
+
+
+def make_render_env(config: EnvConfig) -> gym.Env[Any, Any]:
+    """One Gymnasium environment that renders RGB arrays, through a camera that follows the robot where the model has one."""
+    env = gymnasium.make_env(config, render_mode="rgb_array")
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is not None and not {"camera_id", "camera_name"} & set(config.kwargs):
+        from mujoco import mj_name2id, mjtObj
+
+        renderer.camera_id = mj_name2id(renderer.model, mjtObj.mjOBJ_CAMERA, "track")  # -1, a free camera, if there is none
+    return env
+
+
+def check_env(config: EnvConfig) -> EnvSpec:
+    """Describe the environment and take one step in it, so that what cannot work is reported before a run starts.
+
+    Raises:
+        EnvironmentFailure: it raises, or returns what its spaces forbid.
+    """
+    env_spec = describe(config)
+    env = make_vector_env(config, env_spec, 1)
+    first = np.zeros(1, np.int32)
+    env.open(np.zeros(1, np.int64), 0)
+    try:
+        _raise_if_broken(env, env.reset(first), config)
+        env_spec.action_space.seed(0)
+        _raise_if_broken(env, env.step(np.stack([env_spec.action_space.sample()]), first).obs, config)
+    finally:
+        env.close()
+    return env_spec
+
+
+def _raise_if_broken(env: VectorEnv, obs: Any, config: EnvConfig) -> None:
+    if env.failures:
+        raise EnvironmentFailure(next(iter(env.failures.values())))
+    if not np.isfinite(obs).all():
+        raise EnvironmentFailure(
+            f"environment {config.id!r} returned an observation that is not finite: {obs[0]}. Expected finite numbers."
+        )
+
+
+def list_envs() -> list[tuple[str, str]]:
+    """(id, backend that would serve it), by name."""
+    names = {*gym.registry, *(name for backend in BACKENDS.values() for name in backend.list_ids())}
+    return [(name, choose_backend(EnvConfig(id=name))) for name in sorted(names)]

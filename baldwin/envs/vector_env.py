@@ -1,0 +1,95 @@
+"""What every simulator looks like from above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from baldwin.config_base import ConfigModel
+from baldwin.registry import Registry
+
+Ids = NDArray[np.int32]
+AUTO = "auto"
+
+
+class EnvConfig(ConfigModel):
+    """Which environment, and who simulates it."""
+
+    id: str = Field(description="A Gymnasium id, package.module:EnvId or package.module:EnvClass")
+    backend: str = Field(AUTO, description="auto, gymnasium, envpool, mujoco or a plugin's; auto takes the fastest that has the id")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to the environment")
+    islands: bool = Field(
+        True,
+        description="mujoco: false skips the search for constraint islands: some 7 % faster, but a robot that lies still may differ from "
+        "Gymnasium's by 1e-12",
+    )
+    max_episode_steps: int | None = Field(None, gt=0, description="Overrides the environment's own time limit")
+
+    @field_validator("backend")
+    @classmethod
+    def _backend_is_registered(cls, value: str) -> str:
+        if value != AUTO:
+            BACKENDS.find(value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """What a policy and a rollout need to know of an environment."""
+
+    obs_size: int  # after flattening
+    obs_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    max_episode_steps: int | None
+    backend: str
+
+
+class StepResult(NamedTuple):
+    """One step of k environments. A finished one shows its last observation, never that of a reset."""
+
+    obs: NDArray[Any]  # [k, obs_size]
+    reward: NDArray[Any]  # [k]
+    terminated: NDArray[np.bool_]  # [k]
+    truncated: NDArray[np.bool_]  # [k]; only by the environment itself: the rollout keeps the time limit
+
+
+class VectorEnv(Protocol):
+    """Copies of one environment. Episode k of a copy is a pure function of (its seed, k, the actions).
+
+    Equal seeds give equal starts in any two copies: that is how common random numbers are made.
+    """
+
+    width: int
+    failures: dict[int, str]  # copy -> why it failed, until someone takes it out
+
+    def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
+        """Give each copy its seed [width]; the next reset of each begins its episode number `first_episode`."""
+
+    def reset(self, ids: Ids) -> NDArray[Any]:
+        """Begin the next episode of these copies; returns observations [k, obs_size]."""
+
+    def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
+        """Step these copies with the actions [k, ...]."""
+
+    def close(self) -> None:
+        """Close the simulators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A simulator. Of those that serve an id, `auto` takes the one with the highest priority."""
+
+    describe: Callable[[EnvConfig], EnvSpec]
+    make: Callable[[EnvConfig, EnvSpec, int], VectorEnv]
+    priority: int
+    serves: Callable[[EnvConfig], bool]
+    list_ids: Callable[[], Iterable[str]] = tuple  # ids that Gymnasium's registry does not have
+
+
+BACKENDS: Registry[Backend] = Registry("environment backend")

@@ -1,0 +1,84 @@
+"""Arrays in shared memory: written once, read by every worker on the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baldwin.types import Shared
+
+
+@dataclass(frozen=True, slots=True)
+class SharedArrays:
+    """Where a shared value lies; small enough for a pipe."""
+
+    number: int  # counts all values ever shared
+    key: str
+    version: int
+    oldest: int
+    memory: str
+    layout: tuple[tuple[str, str, tuple[int, ...], int], ...]  # name, dtype, shape, offset
+
+    @staticmethod
+    def write(number: int, shared: Shared) -> SharedArrays:
+        """Copy a value into a new segment."""
+        layout, offset = [], 0
+        for name, array in shared.arrays.items():
+            layout.append((name, array.dtype.str, array.shape, offset))
+            offset += -(-array.nbytes // 64) * 64
+        memory = SharedMemory(create=True, size=max(1, offset))
+        for name, dtype, shape, at in layout:
+            np.ndarray(shape, dtype, memory.buf, at)[...] = shared.arrays[name]
+        memory.close()
+        return SharedArrays(number, shared.key, shared.version, shared.oldest, memory.name, tuple(layout))
+
+    def read(self) -> Shared:
+        """The value, copied out."""
+        memory = SharedMemory(self.memory)
+        try:
+            arrays: dict[str, NDArray[Any]] = {
+                name: np.ndarray(shape, dtype, memory.buf, at).copy() for name, dtype, shape, at in self.layout
+            }
+        finally:
+            memory.close()
+        return Shared(self.key, self.version, arrays, self.oldest)
+
+    def free(self) -> None:
+        """Give the memory back."""
+        memory = SharedMemory(self.memory)
+        memory.close()
+        memory.unlink()
+
+
+@dataclass(slots=True)
+class SharedStore:
+    """The values in shared memory: those that workers keep, and dropped ones that someone may still have to read."""
+
+    kept: list[SharedArrays] = field(default_factory=list)
+    dropped: list[SharedArrays] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, shared: Shared) -> SharedArrays:
+        """Write a value; versions of its key before `oldest` are dropped."""
+        self.count += 1
+        written = SharedArrays.write(self.count, shared)
+        self.dropped += [s for s in self.kept if s.key == shared.key and s.version < shared.oldest]
+        self.kept = [s for s in self.kept if s not in self.dropped] + [written]
+        return written
+
+    def free_read(self, read_by_all: int) -> None:
+        """Free dropped values up to the number that all workers have read."""
+        for shared in [s for s in self.dropped if s.number <= read_by_all]:
+            shared.free()
+            self.dropped.remove(shared)
+
+    def close(self) -> None:
+        """Free everything."""
+        for shared in [*self.kept, *self.dropped]:
+            shared.free()
+        self.kept = []
+        self.dropped = []

@@ -1,0 +1,136 @@
+"""The open episodes of a learner's environments: where to continue them, and how they went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baldwin.learners.learner import Learner
+from baldwin.ops.statistics import return_stats
+from baldwin.rollout import EpisodePosition
+from baldwin.types import Arrays, Metrics, State
+
+EMPTY_STATS = ("return_mean", "return_std", "return_min", "return_max", "episode_length", "q_bias")
+
+
+@dataclass(slots=True)
+class OpenEpisode:
+    """An episode that has not ended."""
+
+    number: int = 0
+    actions: list[NDArray[Any]] = field(default_factory=list)  # one block per segment
+    last_index: int = -1  # of its newest row in the replay
+    total_reward: float = 0.0
+    discounted_return: float = 0.0
+    length: int = 0
+    start: tuple[NDArray[Any], NDArray[Any]] | None = None  # first observation and action
+
+
+class FinishedEpisode(NamedTuple):
+    """What is reported of an episode."""
+
+    total_reward: float
+    length: int
+    q_bias: float  # the critics' value of its start minus the discounted return
+
+
+class EpisodeTracker:
+    """For every environment the open episode; for the epoch, statistics of the episodes that ended in it."""
+
+    def __init__(self, n_envs: int, empty_actions: NDArray[Any], learner: Learner) -> None:
+        """`empty_actions` [0, ...]: the actions of an episode that has not begun."""
+        self._empty_actions, self._learner = empty_actions, learner
+        self._open = [OpenEpisode() for _ in range(n_envs)]
+        self._finished: list[FinishedEpisode] = []
+        self._last_stats: Metrics = dict.fromkeys(EMPTY_STATS, 0.0)
+
+    def positions(self, envs: Sequence[int]) -> tuple[EpisodePosition, ...]:
+        """Where these environments are in their episodes."""
+        return tuple(EpisodePosition(n, self._open[n].number, self._actions(n)) for n in envs)
+
+    def last_index(self, env: int) -> int:
+        """Index in the replay of the newest row of the open episode, or -1."""
+        return self._open[env].last_index
+
+    def drop_episodes(self, envs: Sequence[int]) -> None:
+        """Give up the open episodes of these environments; the next ones begin."""
+        for n in envs:
+            self._open[n] = OpenEpisode(self._open[n].number + 1)
+
+    def add_steps(self, env: int, rows: Arrays, last_index: int) -> None:
+        """Follow an environment through these rows, the last of which has that index in the replay."""
+        gamma = self._learner.config.gamma
+        ended = rows["terminated"] | rows["truncated"]
+        for start, stop in pairwise([0, *(np.flatnonzero(ended) + 1).tolist(), len(ended)]):
+            if start == stop:
+                continue
+            episode, reward = self._open[env], rows["reward"][start:stop].astype(np.float64)
+            if episode.start is None:
+                episode.start = (rows["obs"][start].copy(), rows["action"][start].copy())
+            episode.total_reward += float(reward.sum())
+            episode.discounted_return += float((gamma ** (episode.length + np.arange(len(reward))) * reward).sum())
+            episode.length += len(reward)
+            episode.actions.append(rows["action"][start:stop].copy())
+            episode.last_index = last_index
+            if ended[stop - 1]:
+                truncated_at = rows["next_obs"][stop - 1] if rows["truncated"][stop - 1] else None
+                self._finished.append(FinishedEpisode(episode.total_reward, episode.length, self._q_bias(episode, truncated_at)))
+                self.drop_episodes([env])
+
+    def pop_stats(self) -> Metrics:
+        """Statistics of the episodes that ended since the last call, or the last known ones if none did."""
+        if self._finished:
+            returns, lengths, q_bias = (np.array(column, np.float64) for column in zip(*self._finished, strict=True))
+            self._last_stats = return_stats(returns) | {"episode_length": float(lengths.mean()), "q_bias": float(q_bias.mean())}
+        count = len(self._finished)
+        self._finished = []
+        return self._last_stats | {"episodes": float(count)}
+
+    def state_dict(self) -> State:
+        """Open episodes with their actions, and the epoch's statistics so far."""
+        return {
+            "open": [self._episode_state(n) for n in range(len(self._open))],
+            "finished": [episode._asdict() for episode in self._finished],
+            "last_stats": self._last_stats,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        self._open = [_episode_from_state(e) for e in state["open"]]
+        self._finished = [FinishedEpisode(**e) for e in state["finished"]]
+        self._last_stats = dict(state["last_stats"])
+
+    def _actions(self, env: int) -> NDArray[Any]:
+        return np.concatenate([self._empty_actions, *self._open[env].actions])
+
+    def _q_bias(self, episode: OpenEpisode, truncated_at: NDArray[Any] | None) -> float:
+        """The critics' value of the start minus the discounted return, bootstrapped where a time limit ended the episode."""
+        obs, action = episode.start or (self._empty_actions, self._empty_actions)
+        realised = episode.discounted_return
+        if truncated_at is not None:
+            realised += self._learner.config.gamma**episode.length * float(self._learner.q_values(truncated_at[None])[0])
+        return float(self._learner.q_values(obs[None], action[None])[0]) - realised
+
+    def _episode_state(self, env: int) -> State:
+        e = self._open[env]
+        start = {} if e.start is None else {"obs": e.start[0], "action": np.atleast_1d(e.start[1])}
+        return {
+            "number": e.number,
+            "actions": self._actions(env),
+            "last_index": e.last_index,
+            "total_reward": e.total_reward,
+            "discounted_return": e.discounted_return,
+            "length": e.length,
+            "start": start,
+        }
+
+
+def _episode_from_state(state: State) -> OpenEpisode:
+    start, actions = state["start"], state["actions"]
+    begun = (start["obs"], start["action"].reshape(actions.shape[1:])) if start else None
+    return OpenEpisode(**(state | {"actions": [actions] if state["length"] else [], "start": begun}))

@@ -1,0 +1,112 @@
+"""The forward pass of N perceptrons at once, as one node of the autograd graph.
+
+Autograd's own backward pass would have several nodes per layer and concatenate the gradients of all layers in the end.
+This one writes the gradient of each layer straight to its place in one row [D] per network, in buffers that are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+from torch.nn.functional import leaky_relu_
+
+from baldwin.ops.noise import Shape
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh_,
+    "relu": torch.relu_,
+    "selu": torch.selu_,
+    "leaky-relu": leaky_relu_,
+}
+aten: Any = torch.ops.aten
+ACTIVATION_BACKWARD: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "tanh": lambda grad, h: aten.tanh_backward.grad_input(grad, h, grad_input=grad),
+    "relu": lambda grad, h: aten.threshold_backward.grad_input(grad, h, 0, grad_input=grad),
+    "selu": lambda grad, h: aten.elu_backward.grad_input(grad, SELU_ALPHA, SELU_SCALE, 1, True, h, grad_input=grad),
+    "leaky-relu": lambda grad, h: aten.leaky_relu_backward.grad_input(grad, h, 0.01, True, grad_input=grad),
+}
+"""(gradient after the activation, the activation's result) -> gradient before it, written in place."""
+MIN_COLS_FOR_OUT_BMM = 64  # below, a product is slower when it is written into a larger matrix than when it is copied there
+
+
+def split_params(params: Tensor, shapes: tuple[Shape, ...]) -> list[Tensor]:
+    """Parameter tensors [N, *shape] as views of flat rows [N, D]."""
+    parts = torch.split(params, [math.prod(s) for s in shapes], 1)
+    return [part.view(len(params), *s) for part, s in zip(parts, shapes, strict=True)]
+
+
+class BatchedMLP:
+    """N perceptrons with the parameters [N, D]. Views of the layers are taken once and see later changes of the parameters."""
+
+    def __init__(self, params: Tensor, shapes: tuple[Shape, ...], activation: str) -> None:
+        self._params, self._shapes = params, shapes
+        self._activate, self._activation_backward = ACTIVATIONS[activation], ACTIVATION_BACKWARD[activation]
+        tensors = split_params(params.detach(), shapes)
+        self._weights = tensors[::2]
+        self._layers = [(b.unsqueeze(1), w.transpose(1, 2)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
+        self.graphs: WeakSet[Any] = WeakSet()  # calls whose backward pass may still come
+        self._grad_buffer: tuple[Tensor, list[Tensor]] | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs [N, B, out] for inputs [N, B, in]; gradients flow to the parameters and the inputs."""
+        if torch.is_grad_enabled() and (self._params.requires_grad or x.requires_grad):
+            return _Apply.apply(x, self._params, self)  # type: ignore[no-any-return, no-untyped-call]
+        return self.forward(x)[0]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, and the input of every layer, which `backward` needs."""
+        inputs = [x]
+        for bias, weight in self._layers[:-1]:
+            inputs.append(self._activate(torch.baddbmm(bias, inputs[-1], weight)))
+        bias, weight = self._layers[-1]
+        return torch.baddbmm(bias, inputs[-1], weight), inputs
+
+    def backward(self, inputs: list[Tensor], grad: Tensor, to_input: bool, to_params: bool) -> tuple[Tensor | None, Tensor | None]:
+        """Gradients of the inputs [N, B, in] and of the parameters [N, D], where asked for, from that of the outputs."""
+        grad_params, parts = self._buffer() if to_params else (None, [])
+        for layer in range(len(self._weights) - 1, -1, -1):
+            if layer < len(self._weights) - 1:
+                self._activation_backward(grad, inputs[layer + 1])
+            if parts:
+                _bmm_into(parts[2 * layer], grad.transpose(1, 2), inputs[layer])
+                torch.sum(grad, 1, out=parts[2 * layer + 1])
+            if layer or to_input:
+                grad = torch.bmm(grad, self._weights[layer])
+        return (grad if to_input else None), grad_params
+
+    def _buffer(self) -> tuple[Tensor, list[Tensor]]:
+        """Where to write the gradient: the kept buffer, unless an earlier gradient may still be in it."""
+        if self._grad_buffer is None or self._params.grad is not None or len(self.graphs) > 1:
+            buffer = torch.empty_like(self._params, requires_grad=False)
+            self._grad_buffer = (buffer, split_params(buffer, self._shapes))
+        buffer, parts = self._grad_buffer
+        return buffer.view_as(buffer), parts  # autograd takes a view as it is and copies what others hold
+
+
+class _Apply(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, params: Tensor, mlp: BatchedMLP) -> Tensor:
+        out, ctx.inputs = mlp.forward(x)
+        ctx.mlp = mlp
+        mlp.graphs.add(ctx)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("a batched MLP is differentiable once: create_graph=True is not supported")
+        to_input, to_params, _ = ctx.needs_input_grad
+        return *ctx.mlp.backward(ctx.inputs, grad, to_input, to_params), None
+
+
+def _bmm_into(out: Tensor, left: Tensor, right: Tensor) -> None:
+    if out.shape[2] < MIN_COLS_FOR_OUT_BMM or left.dtype != out.dtype or torch.is_autocast_enabled(left.device.type):
+        out.copy_(torch.bmm(left, right))
+    else:
+        torch.bmm(left, right, out=out)

@@ -1,0 +1,76 @@
+"""The individuals of a block that are alive now, as rows of one matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baldwin.networks.network import Forward, Network
+from baldwin.ops.noise import Noise
+from baldwin.types import Perturbation, Trial
+
+
+class StackedPolicies:
+    """`width` networks at work, out of the members of a block: rows are replaced on refill and compacted on drop."""
+
+    def __init__(self, bind: Callable[[Tensor], Forward], members: Tensor, width: int) -> None:
+        self._bind, self._members = bind, members
+        self._rows = members[:width].clone()
+        self._forward = bind(self._rows)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs [width, out] for observations [width, obs]."""
+        return self._forward(x)
+
+    def load(self, position: int, member: int) -> None:
+        """Let this member take that row."""
+        self._rows[position] = self._members[member]
+
+    def keep(self, positions: Tensor) -> None:
+        """Go on with these rows only."""
+        self._rows = self._rows[positions]
+        self._forward = self._bind(self._rows)
+
+
+def stack_trials(policy: Network, trials: Sequence[Trial], center: Tensor, width: int) -> StackedPolicies:
+    """Rebuild the trials' parameters and stack them."""
+    recipes = [t.params for t in trials if isinstance(t.params, Perturbation)]
+    if len(recipes) < len(trials):
+        return StackedPolicies(policy.bind, torch.from_numpy(np.stack([np.asarray(t.params, np.float32) for t in trials])), width)
+    noise = recipes[0].noise
+    rows = torch.from_numpy(np.stack(_draws(recipes)))
+    scale = torch.tensor([r.scale for r in recipes], dtype=torch.float32).unsqueeze(1)
+    if noise.rank:
+        return StackedPolicies(lambda r: policy.bind_low_rank(center, noise, r), _scaled_factors(noise, rows, scale), width)
+    return StackedPolicies(policy.bind, torch.addcmul(center, rows, scale), width)
+
+
+def _draws(recipes: list[Perturbation]) -> list[np.ndarray[tuple[int], np.dtype[np.float32]]]:
+    """Raw normals of each; the two of a pair are neighbours and share one draw, and the centre needs none."""
+    out: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
+    last: tuple[int, int] | None = None
+    for r in recipes:
+        if r.scale == 0.0:
+            out.append(np.zeros(r.noise.size, np.float32))
+            last = None
+            continue
+        at = (r.generation, r.pair)
+        out.append(out[-1] if at == last else r.noise.draw(*at))
+        last = at
+    return out
+
+
+def _scaled_factors(noise: Noise, rows: Tensor, scale: Tensor) -> Tensor:
+    """Put sign, sigma and 1/sqrt(r) into one factor of each product, and sign and sigma into the full-rank parts."""
+    rows = rows.clone()
+    for shape, _, normals in noise.slices():
+        part = rows[:, normals]
+        if noise.low_rank(shape):
+            part[:, : shape[0] * noise.rank] *= scale / math.sqrt(noise.rank)
+        else:
+            part *= scale
+    return rows

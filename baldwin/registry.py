@@ -1,0 +1,71 @@
+"""Tables of parts by name, open to other packages.
+
+A package adds parts by registering them when it is imported. Baldwin's own packages are imported by whoever looks a part
+up; others name a module in the entry-point group `baldwin.plugins`, which is imported at the first look-up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import metadata
+from typing import Generic, TypeVar
+
+from baldwin.errors import BaldwinError, pick
+
+T = TypeVar("T")
+
+PLUGINS = "baldwin.plugins"
+log = logging.getLogger("baldwin")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Name -> entry. Looking something up loads the plugins first."""
+
+    def __init__(self, what: str) -> None:
+        """`what` the entries are, for messages: 'algorithm', 'executor', ..."""
+        self._what = what
+        self._entries: dict[str, T] = {}
+
+    def add(self, name: str, entry: T) -> T:
+        """Register an entry and return it.
+
+        Raises:
+            BaldwinError: another entry has that name.
+        """
+        if name in self._entries:
+            raise BaldwinError(f"there is an {self._what} {name!r} already: expected a name of its own")
+        self._entries[name] = entry
+        return entry
+
+    def find(self, name: str) -> T:
+        """The entry of that name.
+
+        Raises:
+            ConfigError: there is none; names the nearest.
+        """
+        load_plugins()
+        return pick(self._entries, name, self._what)
+
+    def __getitem__(self, name: str) -> T:
+        load_plugins()
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load_plugins()
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        load_plugins()
+        return len(self._entries)
+
+
+@cache
+def load_plugins() -> None:
+    """Import every module that other packages name. One that fails is reported and left out: it must not stop every run."""
+    for plugin in metadata.entry_points(group=PLUGINS):
+        try:
+            plugin.load()
+        except Exception as error:
+            log.warning("plugin %r (%s) could not be loaded: %s: %s", plugin.name, plugin.value, type(error).__name__, error)

@@ -1,0 +1,232 @@
+"""Whole episodes of many individuals, stepped in one batch.
+
+Trial t of a block plays on environment t mod width, one episode after the other; an environment that has no more trials
+is dropped. So neighbours (the two of a mirrored pair) play the same numbers of episodes on neighbouring environments:
+equal seeds make them start from equal states. No step is spent on a finished environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from baldwin.envs import VectorEnv
+from baldwin.networks import ActionMap, StackedPolicies
+from baldwin.ops import seeds as seeding
+from baldwin.ops.moments import Moments
+
+NOISE_CHUNK = 256
+MOMENT_ROWS = 4096
+MAX_ABS_OBS = 1e10  # an observation beyond this would ruin the observation statistics for good
+NOT_FINITE = f"the environment returned a reward or observation that is not finite; expected numbers within +-{MAX_ABS_OBS:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSpec:
+    """How the episodes of a job are played."""
+
+    purpose: str  # "train", "evaluate" or "mean": each keeps its own environments
+    version: int  # of the shared center that the job was made for
+    seeds: NDArray[np.int64]  # one per environment; their number is the width
+    first_episode: int  # episodes that these seeds have already given
+    episodes: int = 1  # of each trial
+    max_steps: int | None = None  # after which an episode is truncated
+    action_noise: float = 0.0
+    collect_moments: bool = False  # return the moments of the observations
+    skip_failed_episodes: bool = False  # an episode that fails is left out instead of failing its trial
+    obs_moments: NDArray[np.float64] | None = None  # to normalise by; None: those shared with the center
+
+
+@dataclass(slots=True)
+class RolloutResult:
+    """Results of the trials of a block."""
+
+    returns: NDArray[np.float64]  # [N, episodes]; NaN where it failed
+    lengths: NDArray[np.int64]  # [N, episodes]
+    truncated: NDArray[np.bool_]  # [N, episodes]
+    reasons: dict[int, str]  # trial -> why it failed
+    moments: Moments
+
+
+class MomentsAccumulator:
+    """Collects observations and reduces them a few thousand at a time."""
+
+    def __init__(self, size: int) -> None:
+        self._rows = np.empty((MOMENT_ROWS, size))
+        self._filled = 0
+        self._moments = Moments.empty(size)
+
+    def add(self, obs: NDArray[np.floating]) -> None:
+        """Add observations [k, D]."""
+        if self._filled + len(obs) > MOMENT_ROWS:
+            self.flush()
+        if len(obs) > MOMENT_ROWS:
+            self._moments = self._moments.merge(Moments.of(obs))
+            return
+        self._rows[self._filled : self._filled + len(obs)] = obs
+        self._filled += len(obs)
+
+    def flush(self) -> Moments:
+        """The moments of all that was added."""
+        if self._filled:
+            self._moments = self._moments.merge(Moments.of(self._rows[: self._filled]))
+            self._filled = 0
+        return self._moments
+
+
+class ActionNoise:
+    """Gaussian action noise, seeded by environment and episode, so that the two of a pair get the same."""
+
+    def __init__(self, spec: RolloutSpec, size: int) -> None:
+        self._spec = spec
+        self._size = size
+        self._chunks: dict[int, tuple[np.random.Generator, NDArray[np.float32]]] = {}
+
+    def start(self, env: int, episode: int) -> None:
+        """Prepare the noise of a new episode."""
+        rng = seeding.generator(int(self._spec.seeds[env]), seeding.Stream.ACTION_NOISE, self._spec.first_episode + episode)
+        self._chunks[env] = (rng, self._draw(rng))
+
+    def rows(self, envs: NDArray[np.int32], elapsed: NDArray[np.int64]) -> Tensor:
+        """The noise [k, size] of each environment at its step."""
+        out = np.empty((len(envs), self._size), np.float32)
+        for row, (env, step) in enumerate(zip(envs.tolist(), elapsed.tolist(), strict=True)):
+            rng, chunk = self._chunks[env]
+            if step and step % NOISE_CHUNK == 0:
+                chunk = self._draw(rng)
+                self._chunks[env] = (rng, chunk)
+            out[row] = chunk[step % NOISE_CHUNK]
+        return torch.from_numpy(out)
+
+    def _draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        return rng.standard_normal((NOISE_CHUNK, self._size), dtype=np.float32) * np.float32(self._spec.action_noise)
+
+
+class BlockState:
+    """Which trial each environment plays, and the results so far."""
+
+    def __init__(self, envs: VectorEnv, trials: int, spec: RolloutSpec) -> None:
+        self.envs, self.spec, self.trials = envs, spec, trials
+        self.returns = np.full((trials, spec.episodes), np.nan)
+        self.lengths = np.zeros((trials, spec.episodes), np.int64)
+        self.truncated = np.zeros((trials, spec.episodes), np.bool_)
+        self.reasons: dict[int, str] = {}
+        width = min(envs.width, trials)
+        self.ids = np.arange(width, dtype=np.int32)  # the environments in use
+        self.row = np.arange(width)  # the row of the stack that each of them plays
+        self.episode_index = np.zeros(width, np.int64)  # how many episodes each has played
+        self.elapsed = np.zeros(width, np.int64)
+        self.total = np.zeros(width)
+
+    def trial_of(self, at: int) -> tuple[int, int]:
+        """Which trial, and which of its episodes, the environment at this position plays now."""
+        episode_index = int(self.episode_index[at])
+        return int(self.ids[at]) + episode_index // self.spec.episodes * self.envs.width, episode_index % self.spec.episodes
+
+    def finish(self, at: int, truncated: bool, reason: str) -> int | None:
+        """Record the episode that ended at this position; returns the trial that comes next, or None."""
+        trial, episode = self.trial_of(at)
+        reason = reason or ("" if np.isfinite(self.total[at]) else NOT_FINITE)
+        if reason:
+            self.reasons.setdefault(trial, reason)
+        else:
+            self.returns[trial, episode] = self.total[at]
+        self.lengths[trial, episode] = self.elapsed[at]
+        self.truncated[trial, episode] = truncated
+        self.episode_index[at] += 1
+        self.elapsed[at], self.total[at] = 0, 0.0
+        following, _ = self.trial_of(at)
+        return following if following < self.trials else None
+
+    def drop(self, keep: NDArray[np.bool_]) -> None:
+        """Continue with these positions only."""
+        self.ids, self.row, self.episode_index = self.ids[keep], self.row[keep], self.episode_index[keep]
+        self.elapsed, self.total = self.elapsed[keep], self.total[keep]
+
+
+@torch.inference_mode()
+def play_episodes(
+    envs: VectorEnv, stack: StackedPolicies, trials: int, normalize: Callable[[Tensor], Tensor], act: ActionMap, spec: RolloutSpec
+) -> RolloutResult:
+    """Play every episode of every trial of the block."""
+    envs.open(spec.seeds, spec.first_episode)
+    block = BlockState(envs, trials, spec)
+    max_steps = spec.max_steps or np.iinfo(np.int64).max
+    obs = envs.reset(block.ids)
+    moments = MomentsAccumulator(obs.shape[1])
+    noise = ActionNoise(spec, act.size) if spec.action_noise and act.continuous else None
+    if noise:
+        for env in block.ids.tolist():
+            noise.start(env, 0)
+    inputs = torch.zeros(len(block.ids), obs.shape[1])
+    whole = True  # every row of the stack is in use
+    while True:
+        bad = None if np.abs(obs).max() <= MAX_ABS_OBS else ~(np.abs(obs) <= MAX_ABS_OBS).all(1)  # NaN is not <= anything
+        if spec.collect_moments:
+            moments.add(obs if bad is None else obs[~bad])
+        if whole:
+            inputs.copy_(torch.from_numpy(obs))
+            out = stack(normalize(inputs))
+        else:
+            rows = torch.from_numpy(block.row)
+            inputs[rows] = torch.from_numpy(obs).to(inputs.dtype)
+            out = stack(normalize(inputs))[rows]
+        actions = act(out, noise.rows(block.ids, block.elapsed) if noise else None)
+        if bad is not None and act.continuous:
+            actions[bad] = 0.0
+        obs, reward, terminated, truncated = envs.step(actions, block.ids)
+        block.elapsed += 1
+        block.total += reward
+        over = terminated | truncated | (block.elapsed >= max_steps)
+        if bad is not None:
+            block.total[bad] = np.nan
+            over = over | bad
+        if envs.failures:
+            over = over | np.isin(block.ids, list(envs.failures))
+        if not over.any():
+            continue
+        obs = _reset_finished(block, stack, obs, over, terminated, noise)
+        if not len(block.ids):
+            return RolloutResult(block.returns, block.lengths, block.truncated, block.reasons, moments.flush())
+        whole = len(block.ids) == len(inputs)
+        if not whole and 2 * len(block.ids) <= len(inputs):
+            stack.keep(torch.from_numpy(block.row))
+            block.row = np.arange(len(block.ids))
+            inputs, whole = torch.zeros(len(block.ids), obs.shape[1]), True
+
+
+def _reset_finished(
+    block: BlockState,
+    stack: StackedPolicies,
+    obs: NDArray[np.floating],
+    over: NDArray[np.bool_],
+    terminated: NDArray[np.bool_],
+    noise: ActionNoise | None,
+) -> NDArray[np.floating]:
+    """Record the episodes that are over, begin the next ones, drop environments that have none."""
+    keep = np.ones(len(block.ids), np.bool_)
+    refill: list[int] = []
+    for at in np.flatnonzero(over).tolist():
+        env = int(block.ids[at])
+        before, _ = block.trial_of(at)
+        following = block.finish(at, truncated=not terminated[at], reason=block.envs.failures.pop(env, ""))
+        if following is None:
+            keep[at] = False
+            continue
+        if following != before:
+            stack.load(int(block.row[at]), following)
+        if noise:
+            noise.start(env, int(block.episode_index[at]))
+        refill.append(at)
+    if refill:
+        obs = np.array(obs)
+        obs[refill] = block.envs.reset(block.ids[refill])
+    if keep.all():
+        return obs
+    block.drop(keep)
+    return obs[keep]

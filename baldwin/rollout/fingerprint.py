@@ -1,0 +1,69 @@
+"""What a result depends on besides its job. A worker that computes differently must be noticed, not averaged in."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from baldwin.envs import EnvConfig, EnvSpec, make_vector_env
+from baldwin.errors import EnvironmentFailure
+from baldwin.networks import Network
+from baldwin.ops.threads import one_thread
+from baldwin.types import Fingerprint
+
+PACKAGES = ("baldwin-rl", "torch", "numpy", "gymnasium", "envpool", "mujoco", "ale-py", "Box2D")
+"""Whose versions decide what an episode returns."""
+
+
+def digest(*arrays: NDArray[Any]) -> str:
+    """A short hash of the arrays' bytes."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()[:16]
+
+
+@cache
+def versions(packages: tuple[str, ...] = PACKAGES) -> Fingerprint:
+    """Versions of those of the packages that are installed."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def arithmetic_fingerprint(network: Network, obs_size: int) -> Fingerprint:
+    """Versions, and a hash of what this processor makes of a small forward pass and of some functions: not all round alike."""
+    with torch.inference_mode(), one_thread():
+        rows = torch.from_numpy(np.stack([network.init(0), network.init(1)]))
+        seen = torch.linspace(-2, 2, 2 * obs_size).reshape(2, -1)
+        out = network.bind(rows)(seen).numpy()
+    x = np.linspace(-3, 3, 97)
+    return versions() | {"arithmetic": digest(out, np.sin(x), np.exp(x), np.tanh(x), np.array([math.sin(v) for v in x.tolist()]))}
+
+
+def env_fingerprint(config: EnvConfig, env_spec: EnvSpec) -> str:
+    """A hash of the first observation under a fixed seed, or that it varies.
+
+    Raises:
+        EnvironmentFailure: the environment cannot be made or begun here.
+    """
+    env = make_vector_env(config, env_spec, 2)
+    try:
+        env.open(np.zeros(2, np.int64), 0)
+        seen = env.reset(np.arange(2, dtype=np.int32))
+        if env.failures:
+            raise EnvironmentFailure(next(iter(env.failures.values())))
+        return digest(seen[0]) if np.array_equal(seen[0], seen[1]) else "varies"
+    finally:
+        env.close()

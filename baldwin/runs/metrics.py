@@ -1,0 +1,105 @@
+"""What a run writes down for people and tools: metrics.jsonl, individuals.jsonl and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from baldwin.runs.checkpoint import translate_disk_errors
+from baldwin.runs.directory import RunDirectory
+from baldwin.types import Metrics
+
+
+class JsonLines:
+    """A file with one JSON object a line."""
+
+    def __init__(self, path: Path, at: int = 0) -> None:
+        """Go on at byte `at`; lines behind it belong to a future that was lost."""
+        with translate_disk_errors(path.stem):
+            self._file: IO[bytes] = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+            self._file.truncate(min(at, self.offset))
+        self._what = path.stem
+
+    @property
+    def offset(self) -> int:
+        """How many bytes of lines there are."""
+        return self._file.seek(0, 2)
+
+    def write(self, content: Mapping[str, float | str]) -> None:
+        """Add a line."""
+        line = {k: (v if isinstance(v, str) or math.isfinite(v) else None) for k, v in content.items()}
+        with translate_disk_errors(self._what):
+            self._file.write(json.dumps(line).encode() + b"\n")
+
+    def sync(self) -> None:
+        """Force the lines to the disk."""
+        with translate_disk_errors(self._what):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """No more lines."""
+        self._file.close()
+
+
+class MetricsWriter(JsonLines):
+    """Lines, and the same numbers as TensorBoard scalars over environment steps."""
+
+    def __init__(self, directory: RunDirectory, at: int = 0, env_steps: int = 0) -> None:
+        super().__init__(directory.metrics, at)
+        with translate_disk_errors("metrics"):
+            self._tensorboard = TensorBoardWriter(directory.tensorboard, env_steps)
+
+    def write_metrics(self, metrics: Metrics) -> None:
+        """Add a line, and scalars."""
+        self.write(metrics)
+        with translate_disk_errors("metrics"):
+            self._tensorboard.write({k: v for k, v in metrics.items() if k not in ("env_steps", "generation")}, int(metrics["env_steps"]))
+
+    def close(self) -> None:
+        """No more lines."""
+        super().close()
+        self._tensorboard.close()
+
+
+class TensorBoardWriter:
+    """TensorBoard events, written at once: a writer with a thread of its own would meet a full disk where nobody can catch it."""
+
+    def __init__(self, folder: Path, env_steps: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        folder.mkdir(exist_ok=True)
+        self._file = open(folder / f"events.out.tfevents.{time.time_ns()}", "wb", buffering=0)  # noqa: SIM115 - closed by close()
+        self._records, self._event, self._summary = RecordWriter(self._file), Event, Summary
+        self._add(file_version="brain.Event:2")
+        if env_steps:  # tells TensorBoard to forget what an earlier file has behind this step
+            self._add(step=env_steps + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def write(self, metrics: Metrics, step: int) -> None:
+        """Scalars at this step."""
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._add(step=step, summary=self._summary(value=values))
+
+    def close(self) -> None:
+        """No more events."""
+        self._file.close()
+
+    def _add(self, **content: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of metrics.jsonl; a torn last one is left out."""
+    if not path.is_file():
+        return
+    for line in path.read_text().splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return

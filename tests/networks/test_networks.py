@@ -1,0 +1,183 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from baldwin.errors import ConfigError
+from baldwin.ops.moments import Moments
+from baldwin.ops.noise import Noise
+from baldwin.networks import ActionMap, GreedyPolicy, Normalizer, PolicyConfig, make_network, stack_members
+from baldwin.networks.mlp import MLP
+from baldwin.types import Perturbation, Trial
+
+
+def torch_mlp(flat: np.ndarray, sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    at = 0
+    for fan_in, fan_out in pairwise(sizes):
+        linear = nn.Linear(fan_in, fan_out)
+        linear.weight.data = torch.from_numpy(flat[at : at + fan_in * fan_out].reshape(fan_out, fan_in).copy())
+        linear.bias.data = torch.from_numpy(flat[at + fan_in * fan_out : at + (fan_in + 1) * fan_out].copy())
+        at += (fan_in + 1) * fan_out
+        layers += [linear, activation()]
+    return nn.Sequential(*layers[:-1])
+
+
+@pytest.mark.parametrize(("name", "module"), [("tanh", nn.Tanh), ("relu", nn.ReLU), ("selu", nn.SELU)])
+@pytest.mark.parametrize("hidden", [[], [8], [8, 5, 7]])
+def test_stacked_networks_are_plain_ones(name: str, module: type[nn.Module], hidden: list[int]) -> None:
+    policy = make_network(PolicyConfig(hidden=hidden, activation=name, init="torch"), 3, 2)
+    rows = np.stack([policy.init(seed) for seed in range(4)])
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    out = policy.bind(torch.from_numpy(rows))(x)
+    for n in range(4):
+        assert out[n] == pytest.approx(torch_mlp(rows[n], [3, *hidden, 2], module)(x[n]).detach(), abs=1e-5)
+
+
+def test_the_small_net_of_pytorch_es_has_its_parameters() -> None:
+    policy = make_network(PolicyConfig(activation="selu"), 4, 2)
+    assert len(policy.init(0)) == 4610  # spec es.md 1.2
+    assert len(make_network(PolicyConfig(), 17, 6).init(0)) == 5702  # spec es.md 2.2
+
+
+def test_normc_weights_have_the_norm_they_say() -> None:
+    policy = make_network(PolicyConfig(hidden=[8], output_scale=0.01), 3, 2)
+    flat = policy.init(0)
+    assert np.linalg.norm(flat[:24].reshape(8, 3), axis=1) == pytest.approx(np.ones(8))
+    assert (flat[24:32] == 0).all()
+    assert np.linalg.norm(flat[32:48].reshape(2, 8), axis=1) == pytest.approx(np.full(2, 0.01))
+
+
+def test_xavier_and_torch_bounds() -> None:
+    xavier = make_network(PolicyConfig(hidden=[100], init="xavier"), 50, 2).init(0)[:5000]
+    plain = make_network(PolicyConfig(hidden=[100], init="torch"), 50, 2).init(0)[:5100]
+    assert np.abs(xavier).max() == pytest.approx(np.sqrt(6 / 150), rel=0.01)
+    assert np.abs(plain).max() == pytest.approx(1 / np.sqrt(50), rel=0.01)
+
+
+def trials(noise: Noise) -> list[Trial]:
+    return [Trial(n, 0, Perturbation(noise, 2, n // 2, s)) for n, s in enumerate([0.3, -0.3, 0.3, -0.3, 0.0])]
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_perturbed_members_are_centre_plus_scaled_noise(rank: int) -> None:
+    policy = make_network(PolicyConfig(hidden=[6]), 3, 2)
+    center = policy.init(1)
+    noise = Noise((1, 2), policy.shapes, rank)
+    stack = stack_members(policy, trials(noise), torch.from_numpy(center), width=5)
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    dense = np.stack([center + t.params.scale * noise.expand(noise.draw(2, t.params.pair)[None])[0] for t in trials(noise)])  # type: ignore[union-attr]
+    assert stack(x).numpy() == pytest.approx(policy.bind(torch.from_numpy(dense))(x).numpy(), abs=1e-5)
+
+
+def test_rows_can_be_replaced_and_compacted() -> None:
+    policy = make_network(PolicyConfig(hidden=[6]), 3, 2)
+    given = [Trial(n, 0, policy.init(n)) for n in range(4)]
+    stack = stack_members(policy, given, torch.zeros(0), width=2)
+    x = torch.ones(2, 3)
+    alone = policy.bind(torch.from_numpy(np.stack([policy.init(n) for n in range(4)])))(torch.ones(4, 3))
+    stack.load(0, 3)
+    assert stack(x).numpy() == pytest.approx(alone[[3, 1]].numpy(), abs=1e-6)
+    stack.keep(torch.tensor([1]))
+    assert stack(x[:1]).numpy() == pytest.approx(alone[[1]].numpy(), abs=1e-6)
+
+
+def test_a_users_module_is_evaluated_for_many_at_once() -> None:
+    from tests.toys.worlds import TinyNet
+
+    policy = make_network(PolicyConfig(kind="module", module="tests.toys.worlds:TinyNet", kwargs={"width": 4}), 3, 2)
+    rows = np.stack([policy.init(s) for s in range(3)])
+    x = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    out = policy.bind(torch.from_numpy(rows))(x)
+    net = TinyNet(3, 2, width=4)
+    nn.utils.vector_to_parameters(torch.from_numpy(rows[1]), net.parameters())
+    assert out[1].numpy() == pytest.approx(net(x[1]).detach().numpy(), abs=1e-6)
+    assert (policy.init(7) == policy.init(7)).all()
+
+
+def test_making_a_users_module_leaves_the_global_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    make_network(PolicyConfig(kind="module", module="tests.toys.worlds:TinyNet"), 3, 2).init(3)
+    assert (torch.random.get_rng_state() == before).all()
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("no.such:Net", "cannot import"),
+        ("tests.toys.worlds:TinyNe", "Did you mean 'TinyNet'"),
+        ("tests.toys.worlds:Chase", "has no nn.Module"),
+    ],
+)
+def test_a_module_that_is_not_there_is_named(module: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_network(PolicyConfig(kind="module", module=module), 3, 2)
+
+
+def test_tanh_actions_are_scaled_to_the_box() -> None:
+    act = ActionMap(spaces.Box(np.array([-2.0, 0.0]), np.array([2.0, 1.0]), dtype=np.float64), "tanh")
+    assert act(torch.tensor([[0.0, 0.0], [100.0, -100.0]])).tolist() == [[0, 0.5], [2, 0]]
+    assert act(torch.tensor([[np.arctanh(0.5), 0.0]])).tolist()[0] == pytest.approx([1.0, 0.5])
+
+
+def test_clipped_and_plain_actions() -> None:
+    box = spaces.Box(-2, 2, (2,), np.float32)
+    assert ActionMap(box, "clip")(torch.tensor([[0.5, 7.0]])).tolist() == [[1, 2]]
+    assert ActionMap(box, "none")(torch.tensor([[0.5, 7.0]])).tolist() == [[0.5, 7]]
+
+
+def test_an_unbounded_box_is_never_squashed() -> None:
+    assert ActionMap(spaces.Box(-np.inf, np.inf, (1,), np.float32), "tanh")(torch.tensor([[7.0]])).tolist() == [[7]]
+
+
+def test_action_noise_stays_in_the_box() -> None:
+    act = ActionMap(spaces.Box(-2, 2, (1,), np.float32), "tanh")
+    assert act(torch.tensor([[0.0], [9.0]]), torch.tensor([[0.25], [0.25]])).tolist() == [[0.5], [2]]
+
+
+def test_discrete_actions_are_the_argmax() -> None:
+    assert ActionMap(spaces.Discrete(3, start=5), "tanh")(torch.tensor([[0.0, 2.0, 1.0]])).tolist() == [6]
+    both = ActionMap(spaces.MultiDiscrete([2, 3]), "tanh")
+    assert both.size == 5
+    assert both(torch.tensor([[1.0, 0.0, 0.0, 0.0, 3.0]])).tolist() == [[0, 2]]
+    assert ActionMap(spaces.MultiBinary(3), "tanh")(torch.tensor([[1.0, -1.0, 0.5]])).tolist() == [[1, 0, 1]]
+
+
+def test_an_action_space_without_a_policy_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected Box, Discrete, MultiDiscrete or MultiBinary"):
+        ActionMap(spaces.Text(3), "tanh")
+
+
+def test_normaliser_by_hand() -> None:
+    moments = Moments.of(np.array([[0.0, 5.0], [4.0, 5.0]]))  # mean 2 and 5, std 2 and 0 (floor 0.1)
+    normalize = Normalizer(PolicyConfig(), moments)
+    assert normalize(torch.tensor([[4.0, 5.2], [100.0, -9.0]])).numpy() == pytest.approx(np.array([[1, 2], [5, -5]]), abs=1e-4)
+    assert Normalizer(PolicyConfig(normalize_obs=False), moments)(torch.tensor([[4.0, 5.2]])).tolist() == [[4.0, pytest.approx(5.2)]]
+
+
+def test_greedy_policy_carries_its_normaliser() -> None:
+    config = PolicyConfig(hidden=[], init="torch")
+    obs, act = spaces.Box(-9, 9, (2,), np.float32), spaces.Box(-1, 1, (1,), np.float32)
+    params = np.array([1.0, 0.0, 0.0], np.float32)
+    policy = GreedyPolicy(config, obs, act, params, Moments.of(np.array([[0.0, 0.0], [4.0, 4.0]])))
+    assert policy.act(np.array([4.0, 0.0], np.float32)) == pytest.approx(np.tanh(1.0))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "selu", "leaky-relu"])
+def test_gradients_of_a_stack_are_those_of_autograd(activation: str) -> None:
+    net = MLP((3, 70, 4, 2), activation, "torch", 1.0)
+    rows = torch.from_numpy(np.stack([net.init(1), net.init(2)])).double().requires_grad_()
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 6, 3))).requires_grad_()
+    bound = net.bind_batches(rows)
+    slope = torch.randn(2, 6, 2, dtype=torch.float64)
+    for_rows, for_x = torch.autograd.grad(bound(x), (rows, x), slope)
+    into = torch.empty_like(rows, requires_grad=False)
+    with torch.no_grad():
+        out, given = bound.keep(x)
+        torch.testing.assert_close(out, bound(x))
+        found = bound.back(given, slope, into, inputs=True)
+    torch.testing.assert_close(into, for_rows)
+    torch.testing.assert_close(found, for_x)
