@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from baldwin.config import load_config
-from baldwin.runs.run import drive, start
+from baldwin.runs.run import start, train
 from benchmarks.speed import whole_system
 from benchmarks.tools import spread, table
 
@@ -21,7 +21,7 @@ def traffic(hidden: int, population: int) -> tuple[int, float]:
     options = [*SMALL, f"policy.hidden=[{hidden},{hidden}]", f"algorithm.population={population}"]
     with tempfile.TemporaryDirectory() as folder:
         run = start(load_config(None, [], options), Path(folder) / "run")
-        drive(run)
+        train(run)
         lines = [json.loads(line) for line in run.directory.metrics.read_text().splitlines()]
         return len(run.algorithm.policy_state()["params"]), statistics.median(line["bytes_sent"] for line in lines if "bytes_sent" in line)
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from baldwin.config import RunConfig, load_config
 from baldwin.executors import ExecutorConfig, make_executor
-from baldwin.hybrids import Hybrid
+from baldwin.hybrids import HybridAlgorithm
 from baldwin.ops.threads import cores
 from baldwin.runs.build import build
 from baldwin.runs.loop import Told, loop
-from baldwin.runs.run import Run, drive, start
+from baldwin.runs.run import Run, start, train
 from baldwin.runs.timeline import read_timeline
 from benchmarks.learners import filled, learner, milliseconds
 from benchmarks.tools import spread, table
@@ -30,18 +30,18 @@ VARIANTS: dict[str, list[str]] = {
     "AES-RL": ["algorithm.name=aes-rl"],
     "AES-RL, no back-pressure": ["algorithm.name=aes-rl", "algorithm.back_pressure=false"],
 }
-CEM = ["algorithm.strategy.divide=true", "algorithm.strategy.extra_tau=0.9"]
+CEM = ["algorithm.strategy.divide_variance_by_k=true", "algorithm.strategy.noise_tau=0.9"]
 
 
 def costs() -> dict[str, float]:
     """Seconds of an environment step, a critic step and an actor step: HalfCheetah, 400-300, batch 256, one thread."""
     made, replay, steps = learner("td3", [400, 300], threads=1), filled(50_000), 20
     policy = made.actor_vectors()[0]
-    critic = milliseconds(lambda: made.critic_steps(replay, steps, policy), steps)
-    actor = milliseconds(lambda: made.actor_steps(replay, steps), steps)
+    critic = milliseconds(lambda: made.train_critic(replay, steps, policy), steps)
+    actor = milliseconds(lambda: made.train_actor(replay, steps), steps)
     config = load_config("halfcheetah-aes-rl", [], ["algorithm.start_steps=0", "algorithm.inheritance=darwinian", "executor.name=inline"])
     parts = build(config)
-    executor, begun = make_executor(config.executor, parts.recipe), 0.0
+    executor, begun = make_executor(config.executor, parts.worker_spec), 0.0
     for event in loop(parts.algorithm, executor):
         begun = begun or time.perf_counter()
         if isinstance(event, Told) and parts.algorithm.version >= 3:
@@ -56,7 +56,7 @@ def stacked() -> None:
     for count in (1, 5):
         made = learner("td3", [400, 300], threads=1)
         made.set_actor(np.repeat(made.actor_vectors(), count, 0))
-        took = milliseconds(lambda made=made: made.actor_steps(replay, 10), 10)
+        took = milliseconds(lambda made=made: made.train_actor(replay, 10), 10)
         rows.append([str(count), spread([1e3 * count / t for t in took])])
     table("actor steps/s, 400-300, batch 256, one thread", ["individuals stacked", "actor steps/s"], rows)
 
@@ -74,9 +74,9 @@ def measured(config: RunConfig, steps: int) -> tuple[float, float, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         run = start(config, Path(folder) / "run")
-        drive(run, [watch])
+        train(run, [watch])
         whole, algorithm = read_timeline(Path(folder) / "run"), run.algorithm
-        assert isinstance(algorithm, Hybrid)
+        assert isinstance(algorithm, HybridAlgorithm)
         begun, over = (
             min(s.started for s in whole.spans if s.kind == "critic"),
             max(s.finished for s in whole.spans if s.kind != "evaluate"),
@@ -92,14 +92,14 @@ def real(name: str, steps: int, episode: int, executor: str, workers: int) -> Ru
         f"env.max_episode_steps={episode}",
         f"algorithm.start_steps={10 * episode}",
         f"stop.learning_steps={10 * episode + steps}",
-        "algorithm.learner.batch=256",
+        "algorithm.learner.batch_size=256",
         f"executor.name={executor}",
         f"executor.workers={workers}",
         "run.evaluate_every=1000",
         "run.checkpoint_every=10",
     ]
     if "aes" in VARIANTS[name][0]:
-        own += [f"algorithm.critic_chunk={episode}", f"algorithm.round={episode}", "algorithm.strategy.scale=2000"]
+        own += [f"algorithm.critic_steps_per_job={episode}", f"algorithm.steps_per_epoch={episode}", "algorithm.strategy.scale=2000"]
     else:
         own += CEM
     return load_config(None, [], ["env.id=HalfCheetah-v5", *VARIANTS[name], *own])
@@ -139,12 +139,17 @@ def simulated(name: str, actors: int, varies: bool, cost: dict[str, float], step
     """
     budget = 10 * length + (steps if actors <= 20 else 4 * steps)
     own = ["env.id=benchmarks.worlds:Clockwork", f"env.kwargs.length={length}", f"env.kwargs.varies={str(varies).lower()}"]
-    own += ["policy.hidden=[2]", "algorithm.learner.critic.hidden=[2]", "algorithm.learner.batch=2", f"algorithm.start_steps={10 * length}"]
-    own += VARIANTS[name] + ([f"algorithm.critic_chunk={length}", f"algorithm.round={length}"] if "AES" in name else CEM)
+    own += [
+        "policy.hidden=[2]",
+        "algorithm.learner.critic.hidden=[2]",
+        "algorithm.learner.batch_size=2",
+        f"algorithm.start_steps={10 * length}",
+    ]
+    own += VARIANTS[name] + ([f"algorithm.critic_steps_per_job={length}", f"algorithm.steps_per_epoch={length}"] if "AES" in name else CEM)
     parts = build(load_config(None, [], [*own, "run.checkpoint_every=1"]))
     algorithm: Any = parts.algorithm
     workers = 1 if name == "CEM-RL" else actors + 1
-    executor: Any = make_executor(ExecutorConfig(name="virtual", workers=workers, latency=2e-3, **cost), parts.recipe)
+    executor: Any = make_executor(ExecutorConfig(name="virtual", workers=workers, latency=2e-3, **cost), parts.worker_spec)
     begun: tuple[float, int] | None = None
     busy = 0.0
     for event in loop(algorithm, executor):

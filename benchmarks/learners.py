@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from baldwin.config import load_config
-from baldwin.learners import SAC, TD3, Learner, SACRule, TD3Rule, replay_columns
-from baldwin.ops.threads import cores, threads
+from baldwin.learners import SAC, TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
 from baldwin.networks import PolicyConfig
+from baldwin.ops.threads import cores, threads
 from baldwin.replay import ReplayBuffer
-from baldwin.runs.run import Run, drive, resume, start
+from baldwin.runs.run import Run, resume, start, train
 from benchmarks.tools import HERE, peer_python, spread, table
 
 ENV, OBS, ACTIONS = "HalfCheetah-v5", 17, 6
@@ -46,8 +46,8 @@ def learner(kind: str, hidden: list[int], **rule: Any) -> Learner:
     sizes = {"obs_size": OBS, "actions": ACTIONS, "seed": 1}
     critic = {"critic": {"hidden": hidden}}
     if kind == "td3":
-        return TD3(PolicyConfig(**policy), TD3Rule(**critic, **rule), **sizes)
-    return SAC(PolicyConfig(**policy, head="gaussian"), SACRule(**critic, **rule), **sizes)
+        return TD3(PolicyConfig(**policy), TD3UpdateConfig(**critic, **rule), **sizes)
+    return SAC(PolicyConfig(**policy, head="gaussian"), SACUpdateConfig(**critic, **rule), **sizes)
 
 
 def milliseconds(work: Callable[[], object], each: int = 1, repeats: int = 7) -> list[float]:
@@ -70,7 +70,7 @@ def ours(kind: str, steps: int) -> float:
 
     options = ["algorithm.start_steps=1000", f"stop.env_steps={steps}", "executor.name=inline"]
     with tempfile.TemporaryDirectory() as folder:
-        drive(start(load_config(f"halfcheetah-{kind}", [], options), Path(folder) / "run"), [watch])
+        train(start(load_config(f"halfcheetah-{kind}", [], options), Path(folder) / "run"), [watch])
     return (marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0])
 
 
@@ -133,7 +133,7 @@ def updates() -> None:
     for kind in ("td3", "sac"):
         for count in sorted({1, cores()}):
             made = learner(kind, [256, 256], threads=count)
-            took = milliseconds(lambda made=made: made.update(replay, UPDATES), UPDATES)
+            took = milliseconds(lambda made=made: made.train(replay, UPDATES), UPDATES)
             with threads(count):
                 bare = products(kind, [256, 256], 256)
                 alone = milliseconds(lambda bare=bare: [bare() for _ in range(UPDATES)], UPDATES)
@@ -146,12 +146,12 @@ def stacked() -> None:
     """Five individuals of CEM-RL, 400-300, batch 256, actor steps only."""
     replay, rows = filled(100_000), []
     single = learner("td3", [400, 300], threads=1)
-    base = [5 * t for t in milliseconds(lambda: single.actor_steps(replay, UPDATES), UPDATES)]
+    base = [5 * t for t in milliseconds(lambda: single.train_actor(replay, UPDATES), UPDATES)]
     rows.append(["five single steps, float32", spread(base, 2), "1.00"])
     for precision in ("float32", "bfloat16"):
         made = learner("td3", [400, 300], threads=1, precision=precision)
         made.set_actor(np.repeat(made.actor_vectors(), 5, 0))
-        took = milliseconds(lambda made=made: made.actor_steps(replay, UPDATES), UPDATES)
+        took = milliseconds(lambda made=made: made.train_actor(replay, UPDATES), UPDATES)
         rows.append([f"five stacked, {precision}", spread(took, 2), f"{statistics.median(base) / statistics.median(took):.2f}"])
     table("Actor steps of five individuals, 400-300, batch 256, one thread", ["what", "ms for all five", "faster by"], rows)
 
@@ -161,19 +161,25 @@ def memory() -> None:
         replay = filled(1_000_000, Path(folder))
         rows = []
         for steps in (1, 5):
-            took = milliseconds(lambda steps=steps: replay.draw(UPDATES, 256, steps, 0.99), UPDATES)
+            took = milliseconds(lambda steps=steps: replay.sample(UPDATES, 256, steps, 0.99), UPDATES)
             rows.append([f"batches of 256, {steps}-step", spread([1e3 / t for t in took]), spread([256e3 / t for t in took])])
     table("Draws from a full replay of 1 M transitions", ["what", "batches/s", "transitions/s"], rows)
 
 
 def going_on() -> None:
     """Fill a real run's replay to 1 M, stop it, resume it."""
-    base = ["algorithm.collect=1000", "algorithm.batch=16", "run.evaluate_every=1000", "run.checkpoint_every=30", "executor.name=inline"]
+    base = [
+        "algorithm.rollout_length=1000",
+        "algorithm.batch_size=16",
+        "run.evaluate_every=1000",
+        "run.checkpoint_every=30",
+        "executor.name=inline",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         options = [*base, "algorithm.start_steps=1_000_000", "stop.env_steps=1_000_000"]
         run = start(load_config("halfcheetah-td3", [], options), path)
-        drive(run)
+        train(run)
         begun = time.perf_counter()
         again, _ = resume(path)
         took = time.perf_counter() - begun

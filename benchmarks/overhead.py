@@ -11,8 +11,8 @@ import time
 import numpy as np
 import torch
 
+from baldwin.networks import PolicyConfig, make_network, stack_trials
 from baldwin.ops.noise import Noise
-from baldwin.networks import PolicyConfig, make_network, stack_members
 from baldwin.strategies import ESConfig, OpenAIES
 from baldwin.types import Outcome, Perturbation, Trial
 from benchmarks.tools import table
@@ -31,7 +31,7 @@ def one(dim: int, population: int) -> dict[str, float]:
         begun = time.perf_counter()
         trials = []
         while block := strategy.ask(32):
-            stack_members(policy, block, torch.from_numpy(strategy.center), 34)
+            stack_trials(policy, block, torch.from_numpy(strategy.center), 34)
             trials += block
         strategy.tell([Outcome(t.id, float(t.id % 97)) for t in trials])
         times.append(time.perf_counter() - begun)
@@ -66,7 +66,7 @@ def low_rank() -> None:
             noise = Noise((1, 2), policy.shapes, rank)
             trials = [Trial(n, 0, Perturbation(noise, 0, n // 2, 0.02 * (-1) ** n)) for n in range(32)]
             begun = time.perf_counter()
-            stack = stack_members(policy, trials, center, 32)
+            stack = stack_trials(policy, trials, center, 32)
             build = time.perf_counter() - begun
             with torch.inference_mode():
                 stack(x)
@@ -94,7 +94,7 @@ def low_rank() -> None:
 def peak_memory() -> None:
     """The largest resident size of a HalfCheetah run: driver and each worker."""
     code = (
-        "import resource, tempfile, pathlib; from baldwin.config import load_config; from baldwin.runs.run import drive, start\n"
+        "import resource, tempfile, pathlib; from baldwin.config import load_config; from baldwin.runs.run import train, start\n"
         "if __name__ == '__main__':\n"
         "    drive(start(load_config('halfcheetah', [], ['stop.generations=3']), pathlib.Path(tempfile.mkdtemp()) / 'run'))\n"
         "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"

@@ -16,8 +16,8 @@ from baldwin.ops.noise import Noise, weighted_halves
 from baldwin.rollout import RolloutSpec
 from baldwin.runs.build import build
 from baldwin.runs.journal import read_journal
-from baldwin.runs.run import drive, start
-from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Perturbation, Trial
+from baldwin.runs.run import start, train
+from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Perturbation, Shared, Trial
 from benchmarks.tools import table
 
 POPULATION, BLOCK, DIM = 11_520, 8, 5_702
@@ -71,8 +71,8 @@ class Cost:
 def rollout_costs(name: str) -> tuple[float, float, float, float]:
     """What a job's time is made of, by least squares over jobs of several widths and lengths; and its spread around that."""
     parts = build(load_config(None, [], [f"env.id={name}"]))
-    worker = parts.recipe()
-    worker.receive(CENTER, 0, parts.algorithm.policy_state())
+    worker = parts.worker_spec()
+    worker.receive(Shared(CENTER, 0, parts.algorithm.policy_state(), 0))
     noise = Noise((0, 1), ((parts.dim,),))
     made, times = [], []
     for generation in range(8):
@@ -126,7 +126,7 @@ def lengths(name: str) -> NDArray[np.int64]:
         return np.full((POPULATION // BLOCK, BLOCK), 1000)
     with tempfile.TemporaryDirectory() as folder:
         run = start(load_config("hopper", [], ["stop.generations=40", "run.evaluate_every=1000"]), Path(folder) / "run")
-        drive(run)
+        train(run)
         told = [r for r in read_journal(run.directory.journal, 0) if r.meta["kind"] == "tell"]
     seen = np.array([o.env_steps for r in told[-20:] for o in r.outcomes])
     return np.random.default_rng(0).choice(seen, (POPULATION // BLOCK, BLOCK))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from baldwin.config import load_config
-from baldwin.runs.run import Run, drive, start
+from baldwin.runs.run import Run, start, train
 from benchmarks.tools import HERE, in_processes, peer_python, spread, table
 
 ENVS = {"HalfCheetah-v5": 1_400_000, "Hopper-v5": 400_000, "Ant-v5": 160_000}  # training steps of one measurement, 20 to 40 s
@@ -71,7 +71,7 @@ def whole_system(name: str, *more: str) -> float:
             marks.append((time.perf_counter(), int(line["env_steps"])))
 
     with tempfile.TemporaryDirectory() as folder:
-        drive(start(load_config(None, [], [*options, f"stop.env_steps={ENVS[name]}", *more]), Path(folder) / "run"), [watch])
+        train(start(load_config(None, [], [*options, f"stop.env_steps={ENVS[name]}", *more]), Path(folder) / "run"), [watch])
     (begun, first), (ended, last) = marks[0], marks[-1]
     return (last - first) / (ended - begun)
 

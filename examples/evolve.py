@@ -8,11 +8,11 @@ from baldwin.runs.loop import Told, loop
 
 def main(generations: int = 20) -> float:
     parts = build(load_config("cartpole"))
-    executor = make_executor(ExecutorConfig(name="inline"), parts.recipe)
+    executor = make_executor(ExecutorConfig(name="inline"), parts.worker_spec)
     best = 0.0
     for event in loop(parts.algorithm, executor):
         if isinstance(event, Told) and event.metrics:
-            best = max(best, event.metrics["unperturbed_return"])
+            best = max(best, event.metrics["center_return"])
             print(f"generation {parts.algorithm.version}: population {event.metrics['return_mean']:.1f}, best centre {best:.1f}")
         if parts.algorithm.version == generations:
             break

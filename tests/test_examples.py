@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from examples import act, black_box, evolve, improve
-from tests.runs.tools import small, train
+from tests.runs.tools import small, train_run
 
 FOLDER = Path(evolve.__file__).parent
 
@@ -21,7 +21,7 @@ def test_a_trained_policy_acts(tmp_path: Path) -> None:
     config = small(
         "CartPole-v1", "algorithm.population=40", "algorithm.block=40", "algorithm.sigma=0.05", "algorithm.lr=0.1", "stop.generations=10"
     )
-    train(config.model_copy(update={"env": config.env.model_copy(update={"max_episode_steps": None})}), tmp_path / "run")
+    train_run(config.model_copy(update={"env": config.env.model_copy(update={"max_episode_steps": None})}), tmp_path / "run")
     assert min(act.main(str(tmp_path / "run"))) > 100
 
 

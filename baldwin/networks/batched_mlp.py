@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu_
+from torch.utils.weak import TensorWeakRef
 
 from baldwin.ops.noise import Shape
 
@@ -50,8 +50,8 @@ class BatchedMLP:
         tensors = split_params(params.detach(), shapes)
         self._weights = tensors[::2]
         self._layers = [(b.unsqueeze(1), w.transpose(1, 2)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
-        self.graphs: WeakSet[Any] = WeakSet()  # calls whose backward pass may still come
         self._grad_buffer: tuple[Tensor, list[Tensor]] | None = None
+        self._last_grad: TensorWeakRef | None = None  # what was returned of that buffer
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs [N, B, out] for inputs [N, B, in]; gradients flow to the parameters and the inputs."""
@@ -81,12 +81,15 @@ class BatchedMLP:
         return (grad if to_input else None), grad_params
 
     def _buffer(self) -> tuple[Tensor, list[Tensor]]:
-        """Where to write the gradient: the kept buffer, unless an earlier gradient may still be in it."""
-        if self._grad_buffer is None or self._params.grad is not None or len(self.graphs) > 1:
+        """Where to write the gradient: the kept buffer, unless someone still holds the last gradient, which lies in it."""
+        held = self._params.grad is not None or (self._last_grad is not None and self._last_grad() is not None)
+        if self._grad_buffer is None or held:
             buffer = torch.empty_like(self._params, requires_grad=False)
             self._grad_buffer = (buffer, split_params(buffer, self._shapes))
         buffer, parts = self._grad_buffer
-        return buffer.view_as(buffer), parts  # autograd takes a view as it is and copies what others hold
+        grad = buffer.view_as(buffer)  # autograd takes this view as it is; it would copy a tensor that others hold
+        self._last_grad = TensorWeakRef(grad)
+        return grad, parts
 
 
 class _Apply(torch.autograd.Function):
@@ -94,7 +97,6 @@ class _Apply(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, params: Tensor, mlp: BatchedMLP) -> Tensor:
         out, ctx.inputs = mlp.forward(x)
         ctx.mlp = mlp
-        mlp.graphs.add(ctx)
         return out
 
     @staticmethod

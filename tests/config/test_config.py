@@ -11,7 +11,11 @@ from baldwin.errors import ConfigError
 def test_every_preset_is_valid_and_says_what_it_is(name: str) -> None:
     config = load_config(name)
     assert config.run.name == name
-    assert len(list_presets()[name]) > 10
+    preset = list_presets()[name]
+    assert (config.algorithm.name, config.env.id) == (preset.algorithm, preset.env)
+    assert len(preset.summary) > 5
+    assert preset.source
+    assert preset.measured
     stop = config.stop
     assert any(v is not None for v in (stop.env_steps, stop.learning_steps, stop.generations, stop.wall_seconds))
 
@@ -41,7 +45,7 @@ def test_a_saved_config_is_the_same_config(tmp_path: Path) -> None:
     [
         ("algorithm.lrr=1", "unknown key 'algorithm.lrr'. Did you mean 'lr'?"),
         ("algoritm.lr=1", "unknown key 'algoritm'. Did you mean 'algorithm'?"),
-        ("algorithm.cap.shar=1", "unknown key 'algorithm.cap.shar'. Did you mean 'share'?"),
+        ("algorithm.cap.fractio=1", "unknown key 'algorithm.cap.fractio'. Did you mean 'fraction'?"),
         ("algorithm.name=ess", "Did you mean 'es'?"),
         ("algorithm.population=41", "'algorithm.population': should be a multiple of 2; got 41"),
         ("algorithm.sigma=-1", "'algorithm.sigma"),
@@ -97,7 +101,7 @@ def test_another_algorithm_on_a_preset_begins_its_section_anew() -> None:
         ("algorithm.strategy.population=3", "'algorithm.strategy.population'"),
         ("algorithm.learner.name=td4", "td3"),
         ("algorithm.rl_individuals=11", "expected rl_individuals <= strategy.population=10; got 11"),
-        ("algorithm={behaviour: faithful, strategy: {importance_mixing: true}}", "set warmup_moves=false"),
+        ("algorithm={behaviour: faithful, strategy: {importance_mixing: true}}", "set warmup_updates_distribution=false"),
     ],
 )
 def test_what_is_wrong_in_a_hybrid_is_said_by_its_own_keys(override: str, said: str) -> None:
@@ -108,5 +112,5 @@ def test_what_is_wrong_in_a_hybrid_is_said_by_its_own_keys(override: str, said: 
 
 def test_part_of_a_hybrids_strategy_leaves_the_rest_as_it_was() -> None:
     config = load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=cem-rl", "algorithm.strategy.population=20"])
-    assert (config.algorithm.strategy.divide, config.algorithm.strategy.extra_tau) == (True, 0.9)  # type: ignore[union-attr]
+    assert (config.algorithm.strategy.divide_variance_by_k, config.algorithm.strategy.noise_tau) == (True, 0.9)  # type: ignore[union-attr]
     assert load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=aes-rl", "algorithm.learner=sac"]).policy.head == "gaussian"

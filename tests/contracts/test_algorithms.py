@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baldwin.config import ALGORITHM_CONFIGS, RunConfig
+from baldwin.config import ALGORITHMS, RunConfig
 from baldwin.config.load import validate
 from baldwin.envs import EnvConfig
 from baldwin.errors import TicketError
 from baldwin.executors import ExecutorConfig, make_executor
 from baldwin.executors.config import WorkerFactory
-from baldwin.runs.build import build, greedy_jobs, strategy_of
+from baldwin.runs.build import build, evaluation_jobs, strategy_of
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.loop import Asked, Told, loop
 from baldwin.runs.tree import join, split
 from baldwin.strategies import EvolutionAlgorithm
-from baldwin.types import CENTER, Algorithm, Result
+from baldwin.types import CENTER, Algorithm, Result, Shared
 from tests.toys.sphere import TARGET, SphereWorker
 
 ES = {"population": 32, "block": 8, "sigma": 0.1, "lr": 0.2, "weight_decay": 0.0}
@@ -38,14 +38,22 @@ STEADY_STATE = (
 HYBRIDS = ("cem-rl", "p-cem-rl", "acem-rl", "one-plus-one-rl", "aes-rl")
 LEARNERS = ("td3", "sac", *HYBRIDS)
 CHASE = EnvConfig(id="tests.toys.worlds:Chase", kwargs={"size": 1})
-LEARNER = {"start_steps": 100, "batch": 64, "collect": 20, "round": 60, "capacity": 3000, "gamma": 0.8, "threads": 1}
+LEARNER = {
+    "start_steps": 100,
+    "batch_size": 64,
+    "rollout_length": 20,
+    "steps_per_epoch": 60,
+    "buffer_size": 3000,
+    "gamma": 0.8,
+    "threads": 1,
+}
 LEARNER |= {"actor_lr": 3e-3, "critic_lr": 3e-3, "critic": {"hidden": [16, 16]}}
 SAC = LEARNER | {"alpha_lr": 3e-3}
-HALF = {"batch": 64, "gamma": 0.8, "actor_lr": 3e-3, "critic_lr": 3e-3, "critic": {"hidden": [16, 16]}}
-HYBRID = {"start_steps": 200, "capacity": 3000, "surplus": 3000, "learner": HALF}
-CEMRL = HYBRID | {"strategy": {"variance": 0.01, "extra_start": 0.01, "extra_end": 1e-4, "divide": True}}
-ASYNC = HYBRID | {"critic_chunk": 50, "round": 60, "mean_episodes": 3}
-SACHALF = {"learner": HALF | {"name": "sac", "alpha_lr": 3e-3, "alpha_start": 0.1}}
+HALF = {"batch_size": 64, "gamma": 0.8, "actor_lr": 3e-3, "critic_lr": 3e-3, "critic": {"hidden": [16, 16]}}
+HYBRID = {"start_steps": 200, "buffer_size": 3000, "checkpoint_slack": 3000, "learner": HALF}
+CEMRL = HYBRID | {"strategy": {"variance": 0.01, "noise_start": 0.01, "noise_end": 1e-4, "divide_variance_by_k": True}}
+ASYNC = HYBRID | {"critic_steps_per_job": 50, "steps_per_epoch": 60, "mean_episodes": 3}
+SACHALF = {"learner": HALF | {"name": "sac", "alpha_lr": 3e-3, "init_alpha": 0.1}}
 VARIANTS = [
     pytest.param("es", ES, id="es"),
     pytest.param("es", ES | {"optimizer": "sgd", "lr": 0.2, "momentum": 0.5}, id="es-sgd"),
@@ -54,29 +62,29 @@ VARIANTS = [
     pytest.param("es", ES | {"shaping": "zscore"}, id="es-zscore"),
     pytest.param("es", ES | {"step_cost": 0.1}, id="es-step-cost"),
     pytest.param("es", ES | {"cap": {"rule": "twice-mean"}}, id="es-cap"),
-    pytest.param("cem", {"variance": 0.05, "extra_start": 0.05, "extra_end": 1e-4, "population": 20, "block": 4}, id="cem"),
-    pytest.param("cem", {"variance": 0.05, "extra_start": 0.02, "population": 20, "importance_mixing": True}, id="cem-mixing"),
+    pytest.param("cem", {"variance": 0.05, "noise_start": 0.05, "noise_end": 1e-4, "population": 20, "block": 4}, id="cem"),
+    pytest.param("cem", {"variance": 0.05, "noise_start": 0.02, "population": 20, "importance_mixing": True}, id="cem-mixing"),
     pytest.param("sep-cma-es", {"population": 16, "block": 4, "sigma": 0.3}, id="sep-cma-es"),
-    pytest.param("acem", STEADY | {"extra_start": 0.05, "extra_end": 1e-4}, id="acem"),
+    pytest.param("acem", STEADY | {"noise_start": 0.05, "noise_end": 1e-4}, id="acem"),
     pytest.param("one-plus-one", STEADY | {"factor": 0.8}, id="one-plus-one"),
     pytest.param("aes", STEADY | {"variance_rule": "fixed", "mean_trials": 2, "variance_floor": 0.02}, id="aes"),
     pytest.param("td3", LEARNER, id="td3"),
-    pytest.param("td3", LEARNER | {"overlap": 2, "n_step": 3}, id="td3-overlap"),
+    pytest.param("td3", LEARNER | {"actor_lag": 2, "n_step": 3}, id="td3-overlap"),
     pytest.param("sac", SAC, id="sac"),
     pytest.param("cem-rl", CEMRL, id="cem-rl"),
     pytest.param("p-cem-rl", CEMRL, id="p-cem-rl"),
     pytest.param("p-cem-rl", CEMRL | SACHALF | {"critic": "parallel"}, id="p-cem-rl-parallel-sac"),
-    pytest.param("acem-rl", ASYNC | {"strategy": {"variance": 0.01, "extra_start": 0.01, "divide": True}}, id="acem-rl"),
+    pytest.param("acem-rl", ASYNC | {"strategy": {"variance": 0.01, "noise_start": 0.01, "divide_variance_by_k": True}}, id="acem-rl"),
     pytest.param("one-plus-one-rl", ASYNC, id="one-plus-one-rl"),
     pytest.param("aes-rl", ASYNC, id="aes-rl"),
     pytest.param("aes-rl", ASYNC | SACHALF | {"behaviour": "faithful", "strategy": {"scale": 5.0}}, id="aes-rl-faithful-sac"),
-    pytest.param("sac", SAC | {"lanes": 3, "collect": 10, "ensemble": 3, "updates_per_step": 1.5}, id="sac-lanes"),
+    pytest.param("sac", SAC | {"n_envs": 3, "rollout_length": 10, "n_critics": 3, "updates_per_step": 1.5}, id="sac-lanes"),
 ]
 
 
 def make(name: str, settings: dict[str, Any], seed: int = 3, folder: Path | None = None) -> Algorithm:
     if name not in LEARNERS:
-        config: Any = ALGORITHM_CONFIGS[name](**settings)
+        config: Any = ALGORITHMS[name](**settings)
         strategy = strategy_of(config, np.zeros(10, np.float32), ((2, 3), (4,)), seed)
         return EvolutionAlgorithm(strategy, config, seed=seed, obs_size=1, max_episode_steps=None, normalize=True)
     return build(chase(name, settings, seed), folder).algorithm
@@ -89,7 +97,7 @@ def chase(name: str, settings: dict[str, Any], seed: int = 3) -> RunConfig:
 
 def worker(name: str, settings: dict[str, Any]) -> WorkerFactory:
     """Where the algorithm's toy lives."""
-    return SphereWorker if name not in LEARNERS else build(chase(name, settings)).recipe
+    return SphereWorker if name not in LEARNERS else build(chase(name, settings)).worker_spec
 
 
 def versions(algorithm: Algorithm, target: int, make_worker: WorkerFactory, executor: str = "inline", workers: int = 1) -> Algorithm:
@@ -112,7 +120,7 @@ def identity(algorithm: Algorithm) -> str:
 
 
 def test_every_registered_algorithm_is_held_to_the_contracts() -> None:
-    assert {p.values[0] for p in VARIANTS} == set(ALGORITHM_CONFIGS)
+    assert {p.values[0] for p in VARIANTS} == set(ALGORITHMS)
 
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
@@ -123,9 +131,9 @@ def test_learns_a_toy(name: str, settings: dict[str, Any]) -> None:
         assert np.linalg.norm(algorithm.strategy.center - TARGET) < 0.1 * np.linalg.norm(np.full(10, TARGET))
         return
     greedy = build(chase(name, settings))
-    executor = make_executor(ExecutorConfig(name="inline"), greedy.recipe)
-    executor.share(CENTER, 0, algorithm.policy_state())
-    for job in greedy_jobs(greedy.algorithm, greedy.env_spec, greedy.dim, 8, seed=0):
+    executor = make_executor(ExecutorConfig(name="inline"), greedy.worker_spec)
+    executor.share(Shared(CENTER, 0, algorithm.policy_state(), 0))
+    for job in evaluation_jobs(greedy.algorithm, greedy.env_spec, greedy.dim, 8, seed=0):
         executor.submit(job)
         assert np.mean([o.fitness for o in executor.wait()[0].outcomes]) > -2.0  # standing still gives about -7
 
@@ -144,8 +152,8 @@ def test_any_order_of_tell_gives_the_same_result(name: str, settings: dict[str, 
     for shuffle in (0, 1, 2):
         algorithm, at_work, rng = make(name, settings), worker(name, settings)(), random.Random(shuffle)
         while algorithm.version < 3:
-            for share in algorithm.publish():
-                at_work.receive(*share)
+            for shared in algorithm.publish():
+                at_work.receive(shared)
             outcomes = [o for job in algorithm.ask(100) for o in job.run(at_work)]
             if shuffle:
                 rng.shuffle(outcomes)
@@ -161,8 +169,8 @@ def test_any_order_of_tell_gives_the_same_result(name: str, settings: dict[str, 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_refuses_a_doubled_or_unknown_ticket(name: str, settings: dict[str, Any]) -> None:
     algorithm, at_work = make(name, settings), worker(name, settings)()
-    for share in algorithm.publish():
-        at_work.receive(*share)
+    for shared in algorithm.publish():
+        at_work.receive(shared)
     outcomes = algorithm.ask(1)[0].run(at_work)
     with pytest.raises(TicketError):
         algorithm.tell([outcomes[0], outcomes[0]])

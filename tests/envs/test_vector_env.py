@@ -2,7 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from baldwin.envs import EnvConfig, choose_backend, list_envs, make_render_env, make_vector_env, probe
+from baldwin.envs import EnvConfig, check_env, choose_backend, list_envs, make_render_env, make_vector_env
 from baldwin.envs.envpool import RESETS_ONLY, ids, make_pool
 from baldwin.errors import EnvironmentFailure, MissingExtra
 
@@ -12,18 +12,18 @@ BOTH = ["gymnasium", "envpool"]
 ROBOTS = ["HalfCheetah-v5", "Swimmer-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "InvertedPendulum-v5"]
 
 
-def lanes_of(name: str, backend: str, width: int = 4):  # type: ignore[no-untyped-def]
+def envs_of(name: str, backend: str, width: int = 4):  # type: ignore[no-untyped-def]
     config = EnvConfig(id=name, backend=backend)
-    env_spec = probe(config)
+    env_spec = check_env(config)
     return make_vector_env(config, env_spec, width), env_spec
 
 
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Hopper-v5"])
 def test_equal_seeds_start_equal_and_others_do_not(name: str, backend: str) -> None:
-    lanes, _ = lanes_of(name, backend)
-    lanes.open(SEEDS, 0)
-    first, second = lanes.reset(IDS), lanes.reset(IDS)
+    envs, _ = envs_of(name, backend)
+    envs.open(SEEDS, 0)
+    first, second = envs.reset(IDS), envs.reset(IDS)
     assert (first[0] == first[1]).all()
     assert (first[0] != first[2]).any()
     assert (first[0] != second[0]).any()
@@ -32,32 +32,32 @@ def test_equal_seeds_start_equal_and_others_do_not(name: str, backend: str) -> N
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Hopper-v5"])
 def test_a_job_starts_alike_on_a_fresh_and_on_a_used_worker(name: str, backend: str) -> None:
-    used, env_spec = lanes_of(name, backend)
+    used, env_spec = envs_of(name, backend)
     used.open(SEEDS, 0)
     used.reset(IDS)
     for _ in range(3):  # too few to end an episode: a finished lane is never stepped
         used.step(np.stack([env_spec.action_space.sample() for _ in IDS]), IDS)
     used.open(SEEDS, 3)
-    fresh, _ = lanes_of(name, backend)
+    fresh, _ = envs_of(name, backend)
     fresh.open(SEEDS, 3)
     assert (used.reset(IDS) == fresh.reset(IDS)).all()
 
 
 @pytest.mark.parametrize("backend", BOTH)
 def test_an_earlier_job_after_a_later_one_starts_as_it_did(backend: str) -> None:
-    lanes, _ = lanes_of("Hopper-v5", backend)
-    lanes.open(SEEDS, 2)
-    first = lanes.reset(IDS)
-    lanes.open(SEEDS, 7)
-    lanes.reset(IDS)
-    lanes.open(SEEDS, 2)
-    assert (lanes.reset(IDS) == first).all()
+    envs, _ = envs_of("Hopper-v5", backend)
+    envs.open(SEEDS, 2)
+    first = envs.reset(IDS)
+    envs.open(SEEDS, 7)
+    envs.reset(IDS)
+    envs.open(SEEDS, 2)
+    assert (envs.reset(IDS) == first).all()
 
 
 def test_gymnasium_lanes_are_a_plain_loop_step_by_step() -> None:
-    lanes, env_spec = lanes_of("Hopper-v5", "gymnasium")
-    lanes.open(SEEDS, 4)
-    obs = lanes.reset(IDS)
+    envs, env_spec = envs_of("Hopper-v5", "gymnasium")
+    envs.open(SEEDS, 4)
+    obs = envs.reset(IDS)
     seed = int(np.random.SeedSequence((9, 4)).generate_state(1)[0] >> 1)
     env = gym.make("Hopper-v5")
     plain, _ = env.reset(seed=seed)
@@ -65,7 +65,7 @@ def test_gymnasium_lanes_are_a_plain_loop_step_by_step() -> None:
     rng = np.random.default_rng(0)
     for _ in range(100):
         actions = rng.uniform(-1, 1, (4, *env_spec.action_space.shape)).astype(np.float32)  # type: ignore[misc]
-        steps = lanes.step(actions, IDS)
+        steps = envs.step(actions, IDS)
         plain, reward, terminated, truncated, _ = env.step(actions[2])
         assert (steps.obs[2] == plain).all()
         assert (steps.reward[2], steps.terminated[2], steps.truncated[2]) == (reward, terminated, truncated)
@@ -75,9 +75,9 @@ def test_gymnasium_lanes_are_a_plain_loop_step_by_step() -> None:
 
 
 def test_envpool_lanes_are_a_plain_loop_step_by_step() -> None:
-    lanes, env_spec = lanes_of("Hopper-v5", "envpool")
-    lanes.open(SEEDS, 2)
-    obs = lanes.reset(IDS)
+    envs, env_spec = envs_of("Hopper-v5", "envpool")
+    envs.open(SEEDS, 2)
+    obs = envs.reset(IDS)
     pool = make_pool(EnvConfig(id="Hopper-v5"), np.array([9]))
     for _ in range(3):
         plain, _ = pool.reset()
@@ -85,7 +85,7 @@ def test_envpool_lanes_are_a_plain_loop_step_by_step() -> None:
     rng = np.random.default_rng(0)
     for _ in range(100):
         actions = rng.uniform(-1, 1, (4, *env_spec.action_space.shape))  # type: ignore[misc]
-        steps = lanes.step(actions, IDS)
+        steps = envs.step(actions, IDS)
         plain, reward, terminated, truncated, _ = pool.step(actions[2:3])
         assert (steps.obs[2] == plain[0]).all()
         assert (steps.reward[2], steps.terminated[2], steps.truncated[2]) == (reward[0], terminated[0], truncated[0])
@@ -104,62 +104,62 @@ def test_envpool_lanes_are_a_plain_loop_step_by_step() -> None:
     ],
 )
 def test_mujoco_lanes_are_gymnasium_lanes_to_the_last_bit(name: str, kwargs: dict[str, object]) -> None:
-    both = []
+    pair = []
     for backend in ("gymnasium", "mujoco"):
         config = EnvConfig(id=name, backend=backend, kwargs=kwargs)
-        env_spec = probe(config)
-        both.append(make_vector_env(config, env_spec, 4))
-        both[-1].open(SEEDS, 1)
-    assert (both[0].reset(IDS) == both[1].reset(IDS)).all()
+        env_spec = check_env(config)
+        pair.append(make_vector_env(config, env_spec, 4))
+        pair[-1].open(SEEDS, 1)
+    assert (pair[0].reset(IDS) == pair[1].reset(IDS)).all()
     rng = np.random.default_rng(0)
     for number in range(500):
         ids = IDS if number % 3 else IDS[1:3]
         size = 1.0 if number < 100 else 0.0  # in the end it lies still, where small differences of a solver show
         actions = rng.uniform(-size, size, (len(ids), *env_spec.action_space.shape)).astype(np.float32)  # type: ignore[misc]
-        plain, fast = (lanes.step(actions, ids) for lanes in both)
+        plain, fast = (envs.step(actions, ids) for envs in pair)
         for expected, got in zip(plain, fast, strict=True):
             assert (expected == got).all()
         over = ids[plain.terminated]
         if len(over):
-            assert (both[0].reset(over) == both[1].reset(over)).all()
+            assert (pair[0].reset(over) == pair[1].reset(over)).all()
 
 
 def test_a_robot_that_breaks_is_reported_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    lanes, env_spec = lanes_of("Hopper-v5", "mujoco")
+    envs, env_spec = envs_of("Hopper-v5", "mujoco")
     actions = np.zeros((4, *env_spec.action_space.shape), np.float32)  # type: ignore[misc]
-    lanes.open(SEEDS, 0)
-    start = lanes.reset(IDS)
-    victim, whole = lanes._simulators[2].data, lanes._mj_step
+    envs.open(SEEDS, 0)
+    start = envs.reset(IDS)
+    victim, whole = envs._simulators[2].data, envs._mj_step
 
     def brittle(model: object, data: object, skip: int) -> None:
         if data is victim:
             raise RuntimeError("a joint came off")
         whole(model, data, skip)
 
-    monkeypatch.setattr(lanes, "_mj_step", brittle)
-    steps = lanes.step(actions, IDS)
+    monkeypatch.setattr(envs, "_mj_step", brittle)
+    steps = envs.step(actions, IDS)
     assert list(steps.terminated) == [False, False, True, False]
     assert np.isnan(steps.obs[2]).all()
-    assert "a joint came off" in lanes.failures.pop(2)
-    lanes.open(SEEDS, 0)
-    assert (lanes.reset(IDS) == start).all()  # on a new robot
-    assert not lanes.step(actions, IDS).terminated.any()
+    assert "a joint came off" in envs.failures.pop(2)
+    envs.open(SEEDS, 0)
+    assert (envs.reset(IDS) == start).all()  # on a new robot
+    assert not envs.step(actions, IDS).terminated.any()
 
 
 def test_a_lane_that_cannot_begin_leaves_the_others_exact() -> None:
-    both = [lanes_of("Hopper-v5", backend)[0] for backend in ("gymnasium", "mujoco")]
+    pair = [envs_of("Hopper-v5", backend)[0] for backend in ("gymnasium", "mujoco")]
     actions = np.full((4, 3), 0.1, np.float32)
-    for lanes in both:
-        lanes.open(SEEDS, 0)
-        lanes.reset(IDS)
-        lanes._envs[1].unwrapped.reset_model = lambda: 1 / 0
-        lanes.reset(IDS[1:2])
-        assert "ZeroDivisionError" in lanes.failures[1]
+    for envs in pair:
+        envs.open(SEEDS, 0)
+        envs.reset(IDS)
+        envs._envs[1].unwrapped.reset_model = lambda: 1 / 0
+        envs.reset(IDS[1:2])
+        assert "ZeroDivisionError" in envs.failures[1]
     for _ in range(3):
-        plain, fast = (lanes.step(actions, IDS) for lanes in both)
+        plain, fast = (envs.step(actions, IDS) for envs in pair)
         assert np.array_equal(plain.obs, fast.obs, equal_nan=True)
         assert (plain.reward == fast.reward).all()
-        plain, fast = (lanes.step(actions[2:], IDS[2:]) for lanes in both)
+        plain, fast = (envs.step(actions[2:], IDS[2:]) for envs in pair)
         assert (plain.reward == fast.reward).all()
 
 
@@ -178,20 +178,20 @@ def test_without_islands_the_physics_is_the_same_to_ten_digits() -> None:
     seen, flags = [], []
     for islands in (True, False):
         config = EnvConfig(id="HalfCheetah-v5", backend="mujoco", islands=islands)
-        lanes = make_vector_env(config, probe(config), 1)
-        lanes.open(np.zeros(1, np.int64), 0)
-        rows, one = [lanes.reset(np.zeros(1, np.int32))], np.zeros(1, np.int32)
-        rows += [lanes.step(np.zeros((1, 6), np.float32), one).obs for _ in range(300)]
+        envs = make_vector_env(config, check_env(config), 1)
+        envs.open(np.zeros(1, np.int64), 0)
+        rows, one = [envs.reset(np.zeros(1, np.int32))], np.zeros(1, np.int32)
+        rows += [envs.step(np.zeros((1, 6), np.float32), one).obs for _ in range(300)]
         seen.append(np.concatenate(rows))
-        flags.append(lanes._robot.model.opt.disableflags)  # type: ignore[attr-defined]
-        lanes.close()
+        flags.append(envs._robot.model.opt.disableflags)  # type: ignore[attr-defined]
+        envs.close()
     np.testing.assert_allclose(seen[0], seen[1], atol=1e-9)
     assert flags[0] == 0 != flags[1]
 
 
 def test_the_mujoco_backend_names_the_robots_it_knows() -> None:
     with pytest.raises(EnvironmentFailure, match=r"does not serve 'Humanoid-v5'; it knows Ant-v5, .*Walker2d-v5"):
-        probe(EnvConfig(id="Humanoid-v5", backend="mujoco"))
+        check_env(EnvConfig(id="Humanoid-v5", backend="mujoco"))
 
 
 def test_both_backends_simulate_the_same_world() -> None:
@@ -212,11 +212,11 @@ def test_both_backends_simulate_the_same_world() -> None:
 
 def test_a_finished_lane_shows_its_last_observation_not_a_reset() -> None:
     for backend in BOTH:
-        lanes, _ = lanes_of("CartPole-v1", backend)
-        lanes.open(SEEDS, 0)
-        lanes.reset(IDS)
+        envs, _ = envs_of("CartPole-v1", backend)
+        envs.open(SEEDS, 0)
+        envs.reset(IDS)
         for _ in range(50):
-            steps = lanes.step(np.ones(4, np.int64), IDS)
+            steps = envs.step(np.ones(4, np.int64), IDS)
             if steps.terminated[0]:
                 break
         assert abs(steps.obs[0][2]) > 0.2  # the pole is down; a reset would show it upright
@@ -224,13 +224,13 @@ def test_a_finished_lane_shows_its_last_observation_not_a_reset() -> None:
 
 def test_a_subset_of_lanes_can_be_stepped() -> None:
     for backend in BOTH:
-        lanes, _ = lanes_of("CartPole-v1", backend)
-        lanes.open(SEEDS, 0)
-        start = lanes.reset(IDS)
+        envs, _ = envs_of("CartPole-v1", backend)
+        envs.open(SEEDS, 0)
+        start = envs.reset(IDS)
         some = np.array([1, 3], np.int32)
-        assert lanes.step(np.zeros(2, np.int64), some).obs.shape == (2, 4)
-        lanes.open(SEEDS, 0)
-        assert (lanes.reset(IDS) == start).all()
+        assert envs.step(np.zeros(2, np.int64), some).obs.shape == (2, 4)
+        envs.open(SEEDS, 0)
+        assert (envs.reset(IDS) == start).all()
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "Ant-v5", "Swimmer-v5", "InvertedPendulum-v5"])
@@ -255,13 +255,13 @@ def test_auto_takes_the_fastest_that_has_the_id() -> None:
 def test_own_environments_by_class_by_module_and_by_id(name: str) -> None:
     import tests.toys.worlds  # noqa: F401 - the bare id needs the registration
 
-    env_spec = probe(EnvConfig(id=name))
+    env_spec = check_env(EnvConfig(id=name))
     assert env_spec.obs_size == 4
     assert env_spec.max_episode_steps == (None if name.endswith("Chase") else 10)
 
 
 def test_dict_observations_are_flattened() -> None:
-    assert probe(EnvConfig(id="tests.toys.worlds:Choices")).obs_size == 4
+    assert check_env(EnvConfig(id="tests.toys.worlds:Choices")).obs_size == 4
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_dict_observations_are_flattened() -> None:
 )
 def test_what_cannot_work_is_said_before_a_run(config: dict[str, object], message: str) -> None:
     with pytest.raises(EnvironmentFailure, match=message):
-        probe(EnvConfig(**config))  # type: ignore[arg-type]
+        check_env(EnvConfig(**config))  # type: ignore[arg-type]
 
 
 def test_a_missing_extra_prints_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from baldwin.errors import BaldwinError
 from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor, make_executor
 from baldwin.ops.noise import Noise
 from baldwin.rollout import RolloutJob, RolloutSpec
-from baldwin.types import CENTER, Executor, Perturbation, Result, Trial
+from baldwin.types import CENTER, Executor, Perturbation, Result, Shared, Trial
 from tests.toys.sphere import Misbehaving, SphereWorker
 
 ALL = [("inline", 1), ("virtual", 3), ("process", 2), ("ray", 2)]
@@ -41,7 +41,7 @@ def drain(executor: Executor, jobs: list) -> list[Result]:  # type: ignore[type-
 def test_every_job_comes_back_once(name: str, workers: int) -> None:
     executor = make_executor(ExecutorConfig(name=name, workers=workers), SphereWorker)  # type: ignore[arg-type]
     try:
-        executor.share(CENTER, 0, CENTER_ARRAYS)
+        executor.share(Shared(CENTER, 0, CENTER_ARRAYS, 0))
         results = drain(executor, [job(n) for n in range(20)])
         assert sorted(o.ticket for r in results for o in r.outcomes) == list(range(20))
         assert executor.wait() == []
@@ -54,9 +54,9 @@ def test_every_job_comes_back_once(name: str, workers: int) -> None:
 def test_what_is_shared_later_is_used_later(name: str, workers: int) -> None:
     executor = make_executor(ExecutorConfig(name=name, workers=workers), SphereWorker)  # type: ignore[arg-type]
     try:
-        executor.share(CENTER, 0, CENTER_ARRAYS)
+        executor.share(Shared(CENTER, 0, CENTER_ARRAYS, 0))
         far = drain(executor, [job(n) for n in range(4)])
-        executor.share(CENTER, 1, CENTER_ARRAYS | {"params": np.full(4, 3.0, np.float32)})
+        executor.share(Shared(CENTER, 1, CENTER_ARRAYS | {"params": np.full(4, 3.0, np.float32)}, 1))
         near = drain(executor, [job(n) for n in range(4)])
         assert max(o.fitness for r in far for o in r.outcomes) < min(o.fitness for r in near for o in r.outcomes)
     finally:
@@ -77,7 +77,7 @@ def test_a_job_that_raises_gives_failed_outcomes_with_the_reason(name: str, work
 def test_a_killed_worker_is_replaced_and_its_job_done_elsewhere(tmp_path: Path) -> None:
     executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=2))
     try:
-        executor.share(CENTER, 0, CENTER_ARRAYS)
+        executor.share(Shared(CENTER, 0, CENTER_ARRAYS, 0))
         results = drain(executor, [Misbehaving("die", 2, tmp_path, 100), *(job(n) for n in range(6))])
         assert not any(o.failed for r in results for o in r.outcomes)
         assert executor.deaths == 2
@@ -88,7 +88,7 @@ def test_a_killed_worker_is_replaced_and_its_job_done_elsewhere(tmp_path: Path) 
 def test_a_job_that_kills_every_worker_is_given_up_and_the_rest_goes_on(tmp_path: Path) -> None:
     executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=2, retries=1))
     try:
-        executor.share(CENTER, 0, CENTER_ARRAYS)
+        executor.share(Shared(CENTER, 0, CENTER_ARRAYS, 0))
         results = drain(executor, [Misbehaving("die", 99, tmp_path, 100), *(job(n) for n in range(6))])
         (bad,) = [o for r in results for o in r.outcomes if o.failed]
         assert bad.ticket == 100
@@ -161,11 +161,11 @@ def test_a_worker_that_cannot_be_made_is_an_error_at_once() -> None:
 def test_shared_memory_is_given_back() -> None:
     executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=3))
     seen: set[str] = set()
-    executor.share(CENTER, 0, CENTER_ARRAYS)
+    executor.share(Shared(CENTER, 0, CENTER_ARRAYS, 0))
     try:
         drain(executor, [job(0), job(1), job(2)])  # all are up
         for version in range(20):
-            executor.share(CENTER, version, CENTER_ARRAYS)
+            executor.share(Shared(CENTER, version, CENTER_ARRAYS, version))
             seen |= {p.name for p in executor._shares.newest.values()}
             drain(executor, [job(0), job(1)])  # one worker stays idle, and must not hold the others' memory back
         assert len(executor._shares.old) < 5
@@ -178,7 +178,7 @@ def test_shared_memory_is_given_back() -> None:
 def test_virtual_time_is_that_of_the_cost_model() -> None:
     config = ExecutorConfig(name="virtual", workers=2, latency=1.0, step_seconds=0.5, jitter=0.0)
     executor = VirtualExecutor(SphereWorker, config)
-    executor.share(CENTER, 0, CENTER_ARRAYS)
+    executor.share(Shared(CENTER, 0, CENTER_ARRAYS, 0))
     results = drain(executor, [job(n) for n in range(3)])  # 1, 2 and 3 steps: 1.5 s, 2 s, 2.5 s on two workers
     assert [r.finished for r in results] == [1.5, 2.0, 4.0]
     assert executor.now == 4.0
@@ -187,7 +187,7 @@ def test_virtual_time_is_that_of_the_cost_model() -> None:
 def test_virtual_arrival_order_is_a_function_of_its_seed() -> None:
     def order(seed: int) -> list[int]:
         executor = VirtualExecutor(SphereWorker, ExecutorConfig(name="virtual", workers=8, jitter=1.0, seed=seed))
-        executor.share(CENTER, 0, CENTER_ARRAYS)
+        executor.share(Shared(CENTER, 0, CENTER_ARRAYS, 0))
         return [r.outcomes[0].ticket for r in drain(executor, [job(n) for n in range(30)])]
 
     assert order(0) == order(0) != order(1)

@@ -18,7 +18,7 @@ from baldwin.errors import BaldwinError, MissingExtra, UserError
 from baldwin.executors import ExecutorConfig, InlineExecutor, RayExecutor
 from baldwin.executors.cluster import cluster_state, connect
 from baldwin.executors.ray_worker import payload
-from baldwin.types import CENTER, Arrays, Outcome, Result
+from baldwin.types import CENTER, Arrays, Outcome, Result, Shared
 from tests.executors.test_executors import CENTER_ARRAYS, broken_worker, drain, job, until
 from tests.toys.processes import descendants
 from tests.toys.sphere import Misbehaving, SphereWorker
@@ -70,22 +70,22 @@ def all_ready(executor: RayExecutor, count: int) -> None:
 
 def test_1_a_joiner_before_anything_was_shared_works_with_what_its_job_names(ray_with: Make) -> None:
     executor = ray_with(1)  # it is being made while the first value is shared
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     assert fitness(drain(executor, [job(n) for n in range(4)])) == expected(1.0, range(4))
 
 
 def test_2_a_joiner_during_the_update_does_not_work_with_the_old_centre(ray_with: Make) -> None:
     executor = ray_with(1)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     drain(executor, [job(n) for n in range(4)])
     os.kill(executor._handles[0].pid, signal.SIGKILL)  # its successor is hired while the centre moves on
-    executor.share(CENTER, 1, center(2.0))
+    executor.share(Shared(CENTER, 1, center(2.0), 1))
     assert fitness(drain(executor, [job(n) for n in range(4)])) == expected(2.0, range(4))
 
 
 def test_3_a_worker_that_leaves_while_evaluating_loses_nothing(ray_with: Make, tmp_path: Path) -> None:
     executor = ray_with(2)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     results = drain(executor, [Misbehaving("die", 2, tmp_path, 100), *(job(n) for n in range(6))])
     assert fitness(results) == expected(1.0, range(6)) | {100: 1.0}
     assert (executor.counts.deaths, executor.counts.retries, executor.counts.failures) == (2, 2, 0)
@@ -93,7 +93,7 @@ def test_3_a_worker_that_leaves_while_evaluating_loses_nothing(ray_with: Make, t
 
 def test_4_workers_that_leave_while_idle_stall_nothing_and_no_job_is_blamed(ray_with: Make) -> None:
     executor = ray_with(4, retries=1)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     all_ready(executor, 4)
     for handle in executor._handles:
         os.kill(handle.pid, signal.SIGKILL)
@@ -102,7 +102,7 @@ def test_4_workers_that_leave_while_idle_stall_nothing_and_no_job_is_blamed(ray_
 
 def test_5_a_hung_job_is_done_elsewhere_and_only_that_one(ray_with: Make, tmp_path: Path) -> None:
     executor = ray_with(2, timeout=1.5, retries=1)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     jobs = [Misbehaving("hang", 1, tmp_path, 100), *(job(n) for n in range(6)), Misbehaving("hang", 99, tmp_path, 200)]
     results = drain(executor, jobs)
     reasons = {o.ticket: o.reason for r in results for o in r.outcomes}
@@ -114,7 +114,7 @@ def test_5_a_hung_job_is_done_elsewhere_and_only_that_one(ray_with: Make, tmp_pa
 
 def test_6_a_result_that_is_delivered_twice_counts_once(ray_with: Make) -> None:
     executor = ray_with(1)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     drain(executor, [job(10**6)])
     (handle,) = executor._handles
     executor.submit(job(0))
@@ -130,7 +130,7 @@ def test_6_a_result_that_is_delivered_twice_counts_once(ray_with: Make) -> None:
 def test_7_many_results_at_once_meet_one_driver(ray_with: Make) -> None:
     executor = ray_with(4)
     for version in range(5):
-        executor.share(CENTER, version, center(float(version)))
+        executor.share(Shared(CENTER, version, center(float(version)), version))
         tickets = range(100 * version, 100 * version + 60)
         assert fitness(drain(executor, [job(n) for n in tickets])) == expected(float(version), tickets)
 
@@ -167,7 +167,7 @@ class Drifting(SphereWorker):
 
 def test_9a_a_worker_that_drifts_is_noticed_and_brought_back(ray_with: Make) -> None:
     executor = ray_with(1, Drifting)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     assert fitness(drain(executor, [job(n) for n in range(8)])) == expected(1.0, range(8))
     assert executor.counts.mismatches == 1
     assert executor.counts.deaths == 0
@@ -196,7 +196,7 @@ def test_9b_a_worker_with_other_libraries_gets_no_work_and_the_run_goes_on(
     ray_with: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     executor = ray_with(2, OneStranger(tmp_path / "made", os.getpid()))
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     until(lambda: bool(drain(executor, [job(n) for n in range(8)])) and any(m.refused for m in executor._handles))
     assert fitness(drain(executor, [job(n) for n in range(8)])) == expected(1.0, range(8))
     assert executor.counts.mismatches == 2
@@ -210,7 +210,7 @@ def test_9b_a_worker_with_other_libraries_gets_no_work_and_the_run_goes_on(
 
 def test_a_job_that_kills_three_workers_is_given_up_with_its_reason(ray_with: Make, tmp_path: Path) -> None:
     executor = ray_with(2)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     results = drain(executor, [Misbehaving("die", 99, tmp_path, 100), *(job(n) for n in range(6))])
     (bad,) = [o for r in results for o in r.outcomes if o.failed]
     assert bad.ticket == 100
@@ -236,7 +236,7 @@ class broken_worker_outside:  # noqa: N801
 
 def test_one_that_fails_after_two_that_were_killed_is_the_first_to_fail(ray_with: Make, tmp_path: Path) -> None:
     executor = ray_with(1, unlucky_worker_outside(os.getpid(), tmp_path))
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     assert fitness(drain(executor, [job(0)])) == expected(1.0, range(1))
     assert executor.counts.deaths == 3
 
@@ -258,7 +258,7 @@ class unlucky_worker_outside:  # noqa: N801
 
 def test_with_no_worker_left_it_waits_and_says_so(ray_with: Make, caplog: pytest.LogCaptureFixture) -> None:
     executor = ray_with(1)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     drain(executor, [job(0)])
     vacancies, begun = executor._missing_workers, time.monotonic()
     executor._missing_workers = lambda: vacancies() if time.monotonic() - begun > 4 else 0  # type: ignore[method-assign]
@@ -274,7 +274,7 @@ def test_with_no_worker_left_it_waits_and_says_so(ray_with: Make, caplog: pytest
 def test_the_wire_carries_indices_not_parameters(ray_with: Make) -> None:
     def traffic(dimension: int, jobs: int) -> float:
         executor = ray_with(1)
-        executor.share(CENTER, 0, CENTER_ARRAYS | {"params": np.zeros(dimension, np.float32)})
+        executor.share(Shared(CENTER, 0, CENTER_ARRAYS | {"params": np.zeros(dimension, np.float32)}, 0))
         shared = executor.report()["bytes_sent"]
         assert shared < 4 * dimension + 100
         drain(executor, [Anything(n) for n in range(jobs)])
@@ -338,7 +338,7 @@ def test_without_ray_the_error_prints_the_install_command(monkeypatch: pytest.Mo
 
 def test_the_board_tells_others_how_the_workers_are(ray_with: Make) -> None:
     executor = ray_with(2)
-    executor.share(CENTER, 0, center(1.0))
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
     all_ready(executor, 2)
     drain(executor, [job(n) for n in range(20)])
     executor._next_scale_check = 0.0

@@ -10,8 +10,8 @@ import pytest
 
 from baldwin.config.load import validate
 from baldwin.errors import Diverged, EnvironmentFailure
-from baldwin.hybrids.jobs import Grow, Study, judging, must_be_finite
-from baldwin.learners import TD3Rule
+from baldwin.hybrids.jobs import ImproveAndEvaluate, TrainCritic, judging, must_be_finite
+from baldwin.learners import TD3UpdateConfig
 from baldwin.rollout import RolloutJob
 from baldwin.runs.build import build
 from baldwin.strategies import AES, OnePlusOne
@@ -38,7 +38,7 @@ def test_actor_steps_are_the_last_ten_lengths_and_the_optimiser_is_fresh() -> No
         if result.job.kind == "rl":
             learned += 1
             assert outcome.actor_steps == sum(lengths[-10:])
-        if isinstance(result.job, Grow):
+        if isinstance(result.job, ImproveAndEvaluate):
             lengths.append(outcome.env_steps)
     assert learned > 3
     assert len(set(lengths)) > 5
@@ -47,7 +47,7 @@ def test_actor_steps_are_the_last_ten_lengths_and_the_optimiser_is_fresh() -> No
 def test_every_step_is_counted_once_and_those_that_only_judge_apart() -> None:
     algorithm, recipe = asynchronous()
     found = list(results(algorithm, recipe, 8))
-    learned = sum(o.env_steps for r in found if isinstance(r.job, Grow) for o in r.outcomes)
+    learned = sum(o.env_steps for r in found if isinstance(r.job, ImproveAndEvaluate) for o in r.outcomes)
     judged = sum(o.env_steps for r in found if r.job.kind == "mean" for o in r.outcomes)
     assert (algorithm.learning_steps, algorithm.judged_steps) == (learned, judged)
     assert algorithm.replay.total == learned
@@ -71,7 +71,7 @@ def test_the_mean_is_pulled_to_what_was_learned_or_what_was_born(inheritance: st
     grown: dict[str, Any] = {}
     for result in results(algorithm, recipe, 40):
         job = result.job
-        if isinstance(job, Grow):
+        if isinstance(job, ImproveAndEvaluate):
             grown = {"born": job.episode.params, "grown": result.outcomes[0].arrays.get("params"), "fitness": result.outcomes[0].fitness}
         elif result.job.kind == "mean" and grown["grown"] is not None and grown["fitness"] > result.outcomes[0].fitness:
             np.testing.assert_array_equal(algorithm.center, grown[moves_to])
@@ -104,7 +104,7 @@ def test_the_critic_studies_with_the_mean_as_its_policy() -> None:
     algorithm, recipe = asynchronous()
     list(results(algorithm, recipe, 2))
     (job,) = algorithm.ask(1)
-    assert isinstance(job, Study)
+    assert isinstance(job, TrainCritic)
     np.testing.assert_array_equal(job.policies, algorithm.center[None])
     assert job.steps == 20
 
@@ -170,7 +170,7 @@ def test_switches_of_the_faithful_behaviour() -> None:
             assert algorithm.gaussian.config.frozen_window == found
         own = {"algorithm": {"name": "aes-rl", "behaviour": behaviour}, "env": {"id": "Pendulum-v1"}}  # actions within +-2
         rule = build(validate(own)).algorithm._recipe.rule  # type: ignore[attr-defined]
-        assert isinstance(rule, TD3Rule)
+        assert isinstance(rule, TD3UpdateConfig)
         assert (rule.target_noise, rule.target_noise_clip) == pytest.approx((noise, noise * 2.5))
 
 
@@ -192,7 +192,7 @@ def test_growing_is_what_the_learner_does() -> None:
     while True:
         jobs = algorithm.ask(1)
         job = jobs[0]
-        if isinstance(job, Grow) and job.steps:
+        if isinstance(job, ImproveAndEvaluate) and job.steps:
             break
         algorithm.tell(job.run(recipe()))
     (outcome,) = job.run(recipe())
@@ -201,7 +201,7 @@ def test_growing_is_what_the_learner_does() -> None:
     learner = judging(job.recipe, job.episode.ticket, job.critic, job.episode.obs_moments)
     learner.set_actor(job.episode.params)
     before = learner.critic.vectors()
-    learner.actor_steps(job.view.source(job.recipe.seed, job.episode.ticket), job.steps)
+    learner.train_actor(job.view.source(job.recipe.seed, job.episode.ticket), job.steps)
     np.testing.assert_array_equal(learner.actor_vectors()[0], outcome.arrays["params"])
     np.testing.assert_array_equal(learner.critic.vectors(), before)
 

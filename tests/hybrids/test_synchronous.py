@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from baldwin.errors import Diverged, EnvironmentFailure
-from baldwin.hybrids.jobs import Study
+from baldwin.hybrids.jobs import TrainCritic
 from baldwin.ops.gaussians import log_weights
 from baldwin.types import Outcome
 from tests.hybrids.tools import generations, results
@@ -30,7 +30,7 @@ def test_cem_rl_studies_before_each_individual_that_learns_and_plays_the_rest_as
 
 def test_each_study_has_the_individual_as_its_target_policy_and_sees_all_that_was_played() -> None:
     algorithm, recipe = generations()
-    studies = [r.job for r in after_warm_up(algorithm, recipe) if isinstance(r.job, Study)]
+    studies = [r.job for r in after_warm_up(algorithm, recipe) if isinstance(r.job, TrainCritic)]
     strategy, _ = generations()
     for place, (job, trial) in enumerate(zip(studies, strategy.strategy.ask(5), strict=True)):
         np.testing.assert_array_equal(job.policies, np.asarray(trial.params)[None])
@@ -44,7 +44,7 @@ def test_p_cem_rl_studies_once_before_all_or_beside_them(critic: str) -> None:
     first = algorithm.ask(100)
     assert [job.kind for job in first] == (["critic"] if critic == "serial" else ["critic", *["rl"] * 5, *["es"] * 5])
     study = first[0]
-    assert isinstance(study, Study)
+    assert isinstance(study, TrainCritic)
     assert (len(study.policies), study.steps) == ((5, 20) if critic == "serial" else (1, 100))
     if critic == "parallel":
         np.testing.assert_array_equal(study.policies[0], algorithm.center)
@@ -108,7 +108,7 @@ def test_what_is_known_of_an_individual() -> None:
 
 def test_individuals_that_stay_are_remembered_again() -> None:
     """Importance mixing: their rows are doubled, and count for how long others learn; nobody plays them."""
-    mixing = {"population": 10, "variance": 0.01, "extra_start": 0.01, "importance_mixing": True}
+    mixing = {"population": 10, "variance": 0.01, "noise_start": 0.01, "importance_mixing": True}
     algorithm, recipe = generations(strategy=mixing, rl_individuals=0, learner={"critic": {"hidden": [4]}})
     for version in range(2, 12):
         list(results(algorithm, recipe, version))
@@ -151,7 +151,14 @@ def test_alone_the_restless_critic_takes_turns() -> None:
 @pytest.mark.parametrize("name", ["cem-rl", "p-cem-rl"])
 def test_who_stays_need_not_leave_enough_to_learn(name: str) -> None:
     """Importance mixing may leave fewer new individuals than are to learn; the critic still takes all its steps."""
-    mixing = {"population": 10, "variance": 0.05, "extra_start": 0.05, "extra_tau": 0.99, "importance_mixing": True, "divide": False}
+    mixing = {
+        "population": 10,
+        "variance": 0.05,
+        "noise_start": 0.05,
+        "noise_tau": 0.99,
+        "importance_mixing": True,
+        "divide_variance_by_k": False,
+    }
     algorithm, recipe = generations(name, strategy=mixing, rl_individuals=9)
     few = 0
     for version in range(2, 14):

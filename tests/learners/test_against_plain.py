@@ -27,7 +27,7 @@ def flat(net: nn.Module) -> np.ndarray:
 
 
 def batches(learner: Learner, k: int = 2) -> list[dict[str, Tensor]]:
-    drawn = memory(learner).draw(k, 16)
+    drawn = memory(learner).sample(k, 16)
     return [{name: torch.from_numpy(a[n]) for name, a in drawn._asdict().items()} for n in range(k)]
 
 
@@ -73,7 +73,7 @@ def test_td3() -> None:
             step(actor_adam, -qs[0](torch.cat([b["obs"], torch.tanh(actor(b["obs"]))], 1)).mean())
             for t, o in ((slow_actor, actor), *zip(slow_qs, qs, strict=True)):
                 follow(t, o)
-    learner.update(memory(learner), 2)
+    learner.train(memory(learner), 2)
     close(learner.critic.vectors(), [flat(q) for q in qs])
     close(learner.critic.target.numpy(), [flat(q) for q in slow_qs])
     close(learner.actor_vectors()[0], flat(actor))
@@ -109,16 +109,16 @@ def test_sac() -> None:
         step(alpha_adam, -(log_alpha * (log_prob.detach() - ACTIONS)).mean())
         for t, o in zip(slow_qs, qs, strict=True):
             follow(t, o)
-    seen_metrics = learner.update(memory(learner), 2)
+    seen_metrics = learner.train(memory(learner), 2)
     close(learner.critic.vectors(), [flat(q) for q in qs])
     close(learner.critic.target.numpy(), [flat(q) for q in slow_qs])
     close(learner.actor_vectors()[0], flat(actor))
-    close(learner.state_dict()["log_alpha"]["online"].item(), log_alpha.item())
+    close(learner.state_dict()["log_alpha"]["params"].item(), log_alpha.item())
     assert set(seen_metrics) >= {"critic_loss", "q_mean", "actor_loss", "entropy", "alpha", "critic_gradient_norm", "actor_gradient_norm"}
 
 
 def test_discrete_sac() -> None:
-    learner = discrete(entropy_share=0.7)
+    learner = discrete(target_entropy_scale=0.7)
     actor = network(learner.actor_vectors()[0], OBS, ACTIONS)
     actor_adam = torch.optim.Adam(actor.parameters(), 3e-4)
     log_alpha = torch.zeros(1, requires_grad=True)
@@ -140,7 +140,7 @@ def test_discrete_sac() -> None:
         step(alpha_adam, (log_alpha * (policy.entropy().detach().mean() - 0.7 * math.log(ACTIONS))).mean())
         for t, o in zip(slow_qs, qs, strict=True):
             follow(t, o)
-    learner.update(memory(learner), 2)
+    learner.train(memory(learner), 2)
     close(learner.critic.vectors(), [flat(q) for q in qs])
     close(learner.actor_vectors()[0], flat(actor))
-    close(learner.state_dict()["log_alpha"]["online"].item(), log_alpha.item())
+    close(learner.state_dict()["log_alpha"]["params"].item(), log_alpha.item())

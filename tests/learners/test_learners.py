@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from baldwin.errors import ConfigError, Diverged
-from baldwin.learners import TD3, Learner, SACRule, TD3Rule, replay_columns
-from baldwin.ops.moments import Moments
+from baldwin.learners import TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
 from baldwin.networks import PolicyConfig
+from baldwin.ops.moments import Moments
 from baldwin.replay import ReplayBuffer
 from baldwin.runs.tree import join, split
 from tests.learners.tools import ACTIONS, LEARNERS, OBS, discrete, memory, policy, sac, td3
@@ -52,9 +52,9 @@ def test_two_states_are_valued_exactly(make: Make, limit: bool) -> None:
         narrow = learner.actor_vectors()
         narrow[0, -ACTIONS:] = -20.0
         learner.set_actor(narrow)
-    learner.critic_steps(replay, 3000)
+    learner.train_critic(replay, 3000)
     end = 4.0 if limit else 2.0
-    found = learner.values(np.array([[0.0, 0, 0], [1, 0, 0]], np.float32), np.zeros((2, ACTIONS), np.float32))
+    found = learner.q_values(np.array([[0.0, 0, 0], [1, 0, 0]], np.float32), np.zeros((2, ACTIONS), np.float32))
     np.testing.assert_allclose(found, [1 + 0.5 * end, end], atol=0.02)
 
 
@@ -75,46 +75,49 @@ def test_discrete_values_count_the_entropy_exactly() -> None:
         }
     )
     learner.set_actor(np.zeros_like(learner.actor_vectors()))
-    learner.critic_steps(replay, 3000)
+    learner.train_critic(replay, 3000)
     bonus = 0.3 * np.log(2)
-    np.testing.assert_allclose(learner.values(obs, np.array([0, 1])), 2 + bonus, atol=0.02)  # Q = 1 + (Q + bonus) / 2
+    np.testing.assert_allclose(learner.q_values(obs, np.array([0, 1])), 2 + bonus, atol=0.02)  # Q = 1 + (Q + bonus) / 2
 
 
 @every
 def test_state_is_a_round_trip(make: Make) -> None:
     straight, first, second = make(), make(), make(seed=2)
     replay, again = memory(straight), memory(straight)
-    straight.update(replay, 3)
-    straight.update(replay, 4)
-    first.update(again, 3)
+    straight.train(replay, 3)
+    straight.train(replay, 4)
+    first.train(again, 3)
     tensors: dict[str, np.ndarray] = {}
     second._seed = 1
     second.load_state_dict(join(split(first.state_dict(), tensors), tensors))
-    second.update(again, 4)
+    second.train(again, 4)
     np.testing.assert_array_equal(straight.actor_vectors(), second.actor_vectors())
     np.testing.assert_array_equal(straight.critic.vectors(), second.critic.vectors())
     assert straight.updates == second.updates == 7
 
 
 @every
-def test_an_actor_step_leaves_no_trace_in_the_critics(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_step_leaves_no_trace_in_the_critics(make: Make) -> None:
     learner = make()
-    before, moved, gradient = learner.critic.vectors(), learner.actor_vectors(), learner.critic.gradient
-    graphs: list[torch.Tensor] = []
-    pull = learner.actor.pull
-    monkeypatch.setattr(learner.actor, "pull", lambda outputs, slopes: graphs.extend(outputs) or pull(outputs, slopes))
-    learner.actor_steps(memory(learner), 1)
-    leaves, nodes = set(), [g.grad_fn for g in graphs]
-    while nodes:
-        node = nodes.pop()
-        if node is not None:
-            leaves |= {node.variable} if hasattr(node, "variable") else set()
-            nodes += [n for n, _ in node.next_functions]
-    assert leaves == {learner.actor._out}
-    assert not learner.critic.online.requires_grad
-    assert learner.critic.gradient is gradient
+    before, moved = learner.critic.vectors(), learner.actor_vectors()
+    learner.train_actor(memory(learner), 1)
+    assert learner.critic.params.grad is None
     np.testing.assert_array_equal(learner.critic.vectors(), before)
     assert not np.array_equal(learner.actor_vectors(), moved)
+
+
+@every
+def test_an_actor_step_needs_only_the_frozen_critics(make: Make) -> None:
+    """A hybrid sends these to workers instead of all critics with targets and optimiser."""
+    whole, light = make(), make(seed=2)
+    whole.train(memory(whole), 5)
+    light.load_frozen_critic(whole.frozen_critic(whole.critic_state()))
+    start = whole.actor_vectors()
+    for learner in (whole, light):
+        learner.set_actor(start)
+        learner._calls, learner._seed = 0, 1
+        learner.train_actor(memory(learner), 3)
+    np.testing.assert_array_equal(whole.actor_vectors(), light.actor_vectors())
 
 
 @every
@@ -122,8 +125,8 @@ def test_critic_steps_leave_the_actor_alone_and_use_the_policy_they_are_given(ma
     one, two = make(), make()
     replay = memory(one)
     start = one.actor_vectors()
-    one.critic_steps(replay, 5)
-    two.critic_steps(memory(two), 5, target_policy=-start[0])
+    one.train_critic(replay, 5)
+    two.train_critic(memory(two), 5, target_policy=-start[0])
     np.testing.assert_array_equal(one.actor_vectors(), start)
     assert not np.array_equal(one.critic.vectors(), two.critic.vectors())
     assert one.updates == 5
@@ -140,12 +143,12 @@ def test_several_actors_in_one_update_move_as_each_alone(make: Make) -> None:
     learner._generator.manual_seed(0)
     noise = torch.randn((3, 16, ACTIONS), generator=learner._generator)
     learner._generator.manual_seed(0)
-    learner._actor_step(batch)
+    learner.update_actor(batch)
     for n in range(3):
         single = make(alpha=0.1) if make is sac else make()
         single.set_actor(rows[n])
-        single._noise = lambda like, n=n: noise[n : n + 1]  # type: ignore[method-assign]
-        single._actor_step(batch[n : n + 1])
+        single._randn_like = lambda like, n=n: noise[n : n + 1]  # type: ignore[method-assign]
+        single.update_actor(batch[n : n + 1])
         np.testing.assert_allclose(learner.actor_vectors()[n], single.actor_vectors()[0], rtol=1e-4, atol=1e-6)
 
 
@@ -153,22 +156,22 @@ def test_a_kept_optimiser_differs_from_a_fresh_one() -> None:
     kept, fresh = td3(), td3()
     for learner, again in ((kept, False), (fresh, True)):
         replay = memory(learner)
-        learner.actor_steps(replay, 5)
-        learner.actor_steps(replay, 5, fresh=again)
+        learner.train_actor(replay, 5)
+        learner.train_actor(replay, 5, reset_optimizer=again)
     assert not np.array_equal(kept.actor_vectors(), fresh.actor_vectors())
 
 
 def test_an_ensemble_takes_the_minimum_of_a_subset_and_climbs_the_mean() -> None:
-    learner = sac(ensemble=5, subset=2)
+    learner = sac(n_critics=5, target_subset=2)
     q = torch.arange(5.0)[:, None]
-    assert (learner._credit(q) * q).sum().item() == 2.0
-    assert (sac()._credit(q[3:]) * q[3:]).sum().item() == 3.0
-    assert {learner._pessimist(q).item() for _ in range(200)} == {0.0, 1.0, 2.0, 3.0}
+    assert learner._actor_q(q).item() == 2.0
+    assert sac()._actor_q(q[3:]).item() == 3.0
+    assert {learner._min_over_subset(q).item() for _ in range(200)} == {0.0, 1.0, 2.0, 3.0}
     tied = torch.tensor([[3.0], [3.0]])
-    assert (sac()._credit(tied) * tied).sum().item() == 3.0
-    learner.update(memory(learner), 2)
-    with pytest.raises(ValueError, match="expected subset <= ensemble"):
-        SACRule(ensemble=2, subset=3)
+    assert sac()._actor_q(tied).item() == 3.0
+    learner.train(memory(learner), 2)
+    with pytest.raises(ValueError, match="expected target_subset <= n_critics"):
+        SACUpdateConfig(n_critics=2, target_subset=3)
 
 
 def test_normalisation_is_the_learners_and_the_memory_stays_raw() -> None:
@@ -176,8 +179,8 @@ def test_normalisation_is_the_learners_and_the_memory_stays_raw() -> None:
     learner._policy_config = policy(normalize_obs=True)
     moments = Moments.of(np.array([[1.0, 2, 3], [3, 6, 9]]))
     learner.normalize(moments)
-    batch = next(learner._batches(memory(learner), 1, 1))
-    raw = memory(learner).draw(1, 16).obs[0]
+    batch = next(learner._sample_batches(memory(learner), 1, 1))
+    raw = memory(learner).sample(1, 16).obs[0]
     expected = np.clip((raw - moments.mean) / moments.std(0.1), -5, 5)
     np.testing.assert_allclose(batch.obs.numpy(), expected, rtol=1e-5)
 
@@ -186,17 +189,17 @@ def test_normalisation_is_the_learners_and_the_memory_stays_raw() -> None:
 def test_a_loss_that_is_not_a_number_stops_and_names_the_batch(make: Make) -> None:
     learner = make()
     replay = memory(learner)
-    learner.update(replay, 4)
+    learner.train(replay, 4)
     replay._arrays["reward"][:] = np.inf
     with pytest.raises(Diverged, match=r"critic_loss is (inf|nan) in batch 1 of 3, drawn after 4 updates"):
-        learner.update(replay, 3)
+        learner.train(replay, 3)
 
 
 @every
 def test_bfloat16_products_give_nearly_the_same_step(make: Make) -> None:
     exact, half = make(), make(precision="bfloat16")
-    exact.update(memory(exact), 20)
-    half.update(memory(half), 20)
+    exact.train(memory(exact), 20)
+    half.train(memory(half), 20)
     difference = np.abs(exact.critic.vectors() - half.critic.vectors()).max()
     assert 0 < difference < 0.01
 
@@ -206,15 +209,15 @@ def test_a_missing_gpu_is_said() -> None:
         pytest.skip("there is one")
     with pytest.raises(ConfigError, match="no usable GPU"):
         td3(device="cuda")
-    assert TD3Rule(device="auto").resolved().device == "cpu"
+    assert TD3UpdateConfig(device="auto").resolved().device == "cpu"
 
 
 def test_a_users_own_network_takes_the_step_that_a_perceptron_takes() -> None:
     own = PolicyConfig(module="tests.learners.tools:TwoLayers", normalize_obs=False)
-    plain, users = td3(), TD3(own, td3().config, obs_size=OBS, actions=ACTIONS, seed=1)
+    plain, users = td3(), TD3(own, td3().config, obs_size=OBS, n_actions=ACTIONS, seed=1)
     users.set_actor(plain.actor_vectors())
     for learner in (plain, users):
-        learner.update(memory(learner), 6)
+        learner.train(memory(learner), 6)
     np.testing.assert_allclose(users.actor_vectors(), plain.actor_vectors(), rtol=1e-4, atol=1e-6)
 
 
@@ -222,16 +225,16 @@ def test_a_users_own_network_takes_the_step_that_a_perceptron_takes() -> None:
 def test_without_a_slow_actor_critics_ask_the_actor_as_it_is(make: Make) -> None:
     one, two = make(), make()
     for learner in (one, two):
-        learner.update(memory(learner), 30)
-    one.critic_steps(memory(one), 5)
-    two.critic_steps(memory(two), 5, target_policy=two.actor_vectors()[0])
+        learner.train(memory(learner), 30)
+    one.train_critic(memory(one), 5)
+    two.train_critic(memory(two), 5, target_policy=two.actor_vectors()[0])
     np.testing.assert_array_equal(one.critic.vectors(), two.critic.vectors())
 
 
 def test_a_target_policy_is_not_kept() -> None:
     learner = td3()
     before = learner.actor.target.clone()
-    learner.critic_steps(memory(learner), 2, target_policy=np.zeros_like(learner.actor_vectors()))
+    learner.train_critic(memory(learner), 2, target_policy=np.zeros_like(learner.actor_vectors()))
     assert torch.equal(learner.actor.target, before)
 
 
@@ -242,19 +245,19 @@ def test_several_policies_share_a_batch_of_the_critics(make: Make) -> None:
     rows = np.repeat(one.actor_vectors(), 3, 0)
     if make is sac:
         pytest.skip("its next actions are drawn in another shape")
-    one.critic_steps(memory(one), 4, one.actor_vectors()[0])
+    one.train_critic(memory(one), 4, one.actor_vectors()[0])
     three.set_actor(rows)
-    three.critic_steps(memory(three), 4, rows)
+    three.train_critic(memory(three), 4, rows)
     np.testing.assert_allclose(one.critic.vectors(), three.critic.vectors(), rtol=1e-4, atol=1e-6)
-    assert three.values(np.zeros((7, OBS), np.float32)).shape == (7,)
-    with pytest.raises(ConfigError, match="update trains one actor; there are 3"):
-        three.update(memory(three), 1)
+    assert three.q_values(np.zeros((7, OBS), np.float32)).shape == (7,)
+    with pytest.raises(ConfigError, match="train updates one actor; there are 3"):
+        three.train(memory(three), 1)
 
 
 def test_an_actor_that_diverges_names_its_batch() -> None:
     learner = td3()
     replay = memory(learner)
-    learner.update(replay, 2)
+    learner.train(replay, 2)
     replay._arrays["obs"][:] = np.nan
     with pytest.raises(Diverged, match=r"actor_loss is nan in batch 1 of 3, drawn after 2 updates"):
-        learner.actor_steps(replay, 3)
+        learner.train_actor(replay, 3)

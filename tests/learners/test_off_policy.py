@@ -7,14 +7,22 @@ from baldwin.learners import OffPolicyAlgorithm
 from baldwin.rollout import CollectJob
 from baldwin.runs.build import build
 
-SETTINGS = {"name": "td3", "overlap": 1, "start_steps": 1000, "collect": 10, "round": 1000, "capacity": 2000, "threads": 1}
+SETTINGS = {
+    "name": "td3",
+    "actor_lag": 1,
+    "start_steps": 1000,
+    "rollout_length": 10,
+    "steps_per_epoch": 1000,
+    "buffer_size": 2000,
+    "threads": 1,
+}
 
 
 def test_an_overlap_survives_stretches_that_come_out_of_order() -> None:
     """Two are always out again once both are back, whichever was first."""
     config = validate({"env": {"id": "tests.toys.worlds:Chase"}, "algorithm": SETTINGS})
     parts = build(config)
-    algorithm, worker = parts.algorithm, parts.recipe()
+    algorithm, worker = parts.algorithm, parts.worker_spec()
     assert isinstance(algorithm, OffPolicyAlgorithm)
     for _ in range(3):
         first, second = algorithm.ask(5)
@@ -24,9 +32,9 @@ def test_an_overlap_survives_stretches_that_come_out_of_order() -> None:
 
 
 def test_an_actor_is_as_old_as_the_overlap_says() -> None:
-    config = validate({"env": {"id": "tests.toys.worlds:Chase"}, "algorithm": SETTINGS | {"start_steps": 0, "batch": 8}})
+    config = validate({"env": {"id": "tests.toys.worlds:Chase"}, "algorithm": SETTINGS | {"start_steps": 0, "batch_size": 8}})
     parts = build(config)
-    algorithm, worker = parts.algorithm, parts.recipe()
+    algorithm, worker = parts.algorithm, parts.worker_spec()
     assert isinstance(algorithm, OffPolicyAlgorithm)
     start = algorithm.learner.actor_vectors()[0]
     jobs = algorithm.ask(5)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, SACRule, TD3Rule, replay_columns
+from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
 from baldwin.networks import PolicyConfig
 from baldwin.replay import ReplayBuffer
 
@@ -20,18 +20,22 @@ def policy(**extra: Any) -> PolicyConfig:
 
 def td3(seed: int = 1, **extra: Any) -> TD3:
     return TD3(
-        policy(), TD3Rule(**({"batch": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra)), obs_size=OBS, actions=ACTIONS, seed=seed
+        policy(),
+        TD3UpdateConfig(**({"batch_size": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra)),
+        obs_size=OBS,
+        n_actions=ACTIONS,
+        seed=seed,
     )
 
 
 def sac(seed: int = 1, **extra: Any) -> SAC:
-    rule = SACRule(**({"batch": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
-    return SAC(policy(head="gaussian"), rule, obs_size=OBS, actions=ACTIONS, seed=seed)
+    rule = SACUpdateConfig(**({"batch_size": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
+    return SAC(policy(head="gaussian"), rule, obs_size=OBS, n_actions=ACTIONS, seed=seed)
 
 
 def discrete(seed: int = 1, **extra: Any) -> DiscreteSAC:
-    rule = SACRule(**({"batch": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
-    return DiscreteSAC(policy(), rule, obs_size=OBS, actions=ACTIONS, seed=seed)
+    rule = SACUpdateConfig(**({"batch_size": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
+    return DiscreteSAC(policy(), rule, obs_size=OBS, n_actions=ACTIONS, seed=seed)
 
 
 class TwoLayers(nn.Sequential):

@@ -7,10 +7,10 @@ from gymnasium import spaces
 from torch import nn
 
 from baldwin.errors import ConfigError
+from baldwin.networks import ActionMap, GreedyPolicy, Normalizer, PolicyConfig, StackedNetwork, StackedParams, make_network, stack_trials
+from baldwin.networks.mlp import MLP
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Noise
-from baldwin.networks import ActionMap, GreedyPolicy, Normalizer, PolicyConfig, make_network, stack_members
-from baldwin.networks.mlp import MLP
 from baldwin.types import Perturbation, Trial
 
 
@@ -67,7 +67,7 @@ def test_perturbed_members_are_centre_plus_scaled_noise(rank: int) -> None:
     policy = make_network(PolicyConfig(hidden=[6]), 3, 2)
     center = policy.init(1)
     noise = Noise((1, 2), policy.shapes, rank)
-    stack = stack_members(policy, trials(noise), torch.from_numpy(center), width=5)
+    stack = stack_trials(policy, trials(noise), torch.from_numpy(center), width=5)
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     dense = np.stack([center + t.params.scale * noise.expand(noise.draw(2, t.params.pair)[None])[0] for t in trials(noise)])  # type: ignore[union-attr]
     assert stack(x).numpy() == pytest.approx(policy.bind(torch.from_numpy(dense))(x).numpy(), abs=1e-5)
@@ -76,7 +76,7 @@ def test_perturbed_members_are_centre_plus_scaled_noise(rank: int) -> None:
 def test_rows_can_be_replaced_and_compacted() -> None:
     policy = make_network(PolicyConfig(hidden=[6]), 3, 2)
     given = [Trial(n, 0, policy.init(n)) for n in range(4)]
-    stack = stack_members(policy, given, torch.zeros(0), width=2)
+    stack = stack_trials(policy, given, torch.zeros(0), width=2)
     x = torch.ones(2, 3)
     alone = policy.bind(torch.from_numpy(np.stack([policy.init(n) for n in range(4)])))(torch.ones(4, 3))
     stack.load(0, 3)
@@ -167,17 +167,60 @@ def test_greedy_policy_carries_its_normaliser() -> None:
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "selu", "leaky-relu"])
-def test_gradients_of_a_stack_are_those_of_autograd(activation: str) -> None:
+def test_gradients_of_batched_perceptrons_are_those_of_nn_linear(activation: str) -> None:
     net = MLP((3, 70, 4, 2), activation, "torch", 1.0)
-    rows = torch.from_numpy(np.stack([net.init(1), net.init(2)])).double().requires_grad_()
+    params = torch.from_numpy(np.stack([net.init(1), net.init(2)])).double().requires_grad_()
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 6, 3))).requires_grad_()
-    bound = net.bind_batches(rows)
     slope = torch.randn(2, 6, 2, dtype=torch.float64)
-    for_rows, for_x = torch.autograd.grad(bound(x), (rows, x), slope)
-    into = torch.empty_like(rows, requires_grad=False)
+    grad_params, grad_x = torch.autograd.grad(net.bind_batches(params)(x), (params, x), slope)
+    kind = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "selu": torch.nn.SELU, "leaky-relu": torch.nn.LeakyReLU}[activation]
+    for n in range(2):
+        linear = [torch.nn.Linear(i, o).double() for i, o in ((3, 70), (70, 4), (4, 2))]
+        plain = torch.nn.Sequential(linear[0], kind(), linear[1], kind(), linear[2])
+        torch.nn.utils.vector_to_parameters(params[n].detach(), plain.parameters())
+        own = x[n].detach().requires_grad_()
+        plain(own).backward(slope[n])
+        torch.testing.assert_close(grad_x[n], own.grad)
+        torch.testing.assert_close(grad_params[n], torch.cat([p.grad.ravel() for p in plain.parameters()]))
+
+
+def test_kept_buffers_never_mix_gradients() -> None:
+    """Two calls in one loss, gradients that add up over two losses, and a gradient that someone holds."""
+    net = MLP((3, 8, 1), "tanh", "torch", 1.0)
+    params = torch.from_numpy(np.stack([net.init(1)])).requires_grad_()
+    forward = net.bind_batches(params)
+    a, b = torch.randn(1, 5, 3), torch.randn(1, 5, 3)
+    (first,) = torch.autograd.grad(forward(a).sum(), params)
+    held = first.clone()
+    (second,) = torch.autograd.grad(forward(b).sum(), params)
+    torch.testing.assert_close(first, held)
+    torch.testing.assert_close(torch.autograd.grad(forward(a).sum(), params)[0], held)
+    (both,) = torch.autograd.grad(forward(a).sum() + forward(b).sum(), params)
+    torch.testing.assert_close(both, held + torch.autograd.grad(forward(b).sum(), params)[0])
+    params.grad = None
+    forward(a).sum().backward()
+    forward(b).sum().backward()
+    torch.testing.assert_close(params.grad, both)
+    assert not torch.equal(first, second)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        torch.autograd.grad(forward(a).sum(), params, create_graph=True)
+
+
+def test_soft_updates_by_hand() -> None:
+    net = StackedNetwork(MLP((1, 1), "tanh", "torch", 1.0), np.array([[1.0, 2.0]], np.float32), 1e-3, torch.device("cpu"))
     with torch.no_grad():
-        out, given = bound.keep(x)
-        torch.testing.assert_close(out, bound(x))
-        found = bound.back(given, slope, into, inputs=True)
-    torch.testing.assert_close(into, for_rows)
-    torch.testing.assert_close(found, for_x)
+        net.params[:] = torch.tensor([[3.0, 2.0]])
+    net.soft_update(0.25)
+    assert net.target.tolist() == [[1.5, 2.0]]
+
+
+def test_one_step_is_that_of_torch_adam() -> None:
+    start = np.array([[1.0, -2.0, 0.5]], np.float32)
+    ours, theirs = StackedParams(start, 0.1, torch.device("cpu")), torch.nn.Parameter(torch.from_numpy(start.copy()))
+    adam = torch.optim.Adam([theirs], 0.1)
+    for _ in range(3):
+        ours.minimize(ours.params.square().sum())
+        adam.zero_grad()
+        theirs.square().sum().backward()
+        adam.step()
+    np.testing.assert_allclose(ours.vectors(), theirs.detach().numpy(), rtol=1e-6)

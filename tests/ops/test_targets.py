@@ -4,18 +4,18 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from baldwin.ops.targets import bootstrap_discount, expected_soft_value, polyak_, smoothed, soft_value, split_gaussian, tanh_gaussian
+from baldwin.ops.targets import (
+    bootstrap_discount,
+    expected_soft_value,
+    soft_value,
+    split_gaussian,
+    tanh_gaussian,
+)
 
 
 def test_discount_knows_the_real_length_and_stops_only_at_terminations() -> None:
     found = bootstrap_discount(0.9, torch.tensor([1, 3, 2]), torch.tensor([False, False, True]))
     torch.testing.assert_close(found, torch.tensor([0.9, 0.729, 0.0]))
-
-
-def test_smoothing_cuts_the_noise_and_then_the_action() -> None:
-    action = torch.tensor([[0.0, 0.9, -0.9, 0.5]])
-    noise = torch.tensor([[1.0, 10.0, -10.0, -10.0]])
-    torch.testing.assert_close(smoothed(action, noise, 0.2, 0.5), torch.tensor([[0.2, 1.0, -1.0, 0.0]]))
 
 
 @pytest.mark.parametrize("actions", [1, 3, 17])
@@ -52,9 +52,3 @@ def test_soft_values_by_hand() -> None:
     probs = torch.tensor([0.25, 0.75])
     found = expected_soft_value(probs, probs.log(), torch.tensor([1.0, 3.0]), torch.tensor(0.5))
     assert found.item() == pytest.approx(0.25 + 2.25 + 0.5 * 0.5623351)  # entropy of (1/4, 3/4)
-
-
-def test_polyak_moves_in_place() -> None:
-    target = torch.tensor([1.0, 2.0])
-    polyak_(target, torch.tensor([3.0, 2.0]), 0.25)
-    assert target.tolist() == [1.5, 2.0]

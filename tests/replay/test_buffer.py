@@ -50,7 +50,7 @@ def test_draws_are_uniform_and_reproducible() -> None:
 def test_windows_sum_discounted_rewards_and_carry_their_real_length() -> None:
     replay = make(20)
     replay.add(rows(1, 6))
-    batch = replay.view().rows(np.array([0, 4, 5]), steps=3, gamma=0.5)
+    batch = replay.view().rows(np.array([0, 4, 5]), n_step=3, gamma=0.5)
     assert batch.reward.tolist() == [1 + 1 + 0.75, 5 + 3, 6]  # the last two meet the newest row
     assert batch.steps.tolist() == [3, 2, 1]
     assert batch.next_obs[:, 0].tolist() == [4, 7, 7]
@@ -61,7 +61,7 @@ def test_windows_sum_discounted_rewards_and_carry_their_real_length() -> None:
 def test_windows_stop_at_the_end_of_an_episode(kind: str) -> None:
     replay = make(20)
     replay.add(rows(1, 6, {3: kind}))
-    batch = replay.view().rows(np.array([0, 1, 2, 3]), steps=3, gamma=0.5)
+    batch = replay.view().rows(np.array([0, 1, 2, 3]), n_step=3, gamma=0.5)
     assert batch.reward.tolist() == [1 + 1 + 0.75, 2 + 1.5, 3, 4 + 2.5 + 1.5]
     assert batch.steps.tolist() == [3, 2, 1, 3]
     assert getattr(batch, kind).tolist() == [True, True, True, False]
@@ -74,7 +74,7 @@ def test_windows_follow_an_episode_through_stretches_of_other_lanes() -> None:
     other = replay.add(rows(101, 2))
     replay.add(rows(3, 2), after=mine)
     replay.add(rows(103, 2), after=other)
-    batch = replay.view().rows(np.array([1, 3]), steps=2, gamma=1.0)
+    batch = replay.view().rows(np.array([1, 3]), n_step=2, gamma=1.0)
     assert batch.reward.tolist() == [2 + 3, 102 + 103]
 
 
@@ -83,7 +83,7 @@ def test_windows_cross_the_seam_of_the_ring() -> None:
     last = -1
     for start in range(0, 12, 3):
         last = replay.add(rows(start, 3), after=last)
-    batch = replay.view().rows(np.array([8, 9]), steps=3, gamma=1.0)
+    batch = replay.view().rows(np.array([8, 9]), n_step=3, gamma=1.0)
     assert batch.reward.tolist() == [8 + 9 + 10, 9 + 10 + 11]
 
 
@@ -94,11 +94,11 @@ def test_state_is_a_round_trip(on_disk: bool, tmp_path: Path) -> None:
     last = replay.add(rows(0, 8))
     replay.sample(1, 4)
     state = replay.state_dict()
-    expected = replay.sample(2, 6, steps=3, gamma=0.9)
+    expected = replay.sample(2, 6, n_step=3, gamma=0.9)
     replay.add(rows(8, 9), after=last)  # a future that is lost: it links to what was saved
     back = make(10, 10, folder)
     back.load_state_dict(state)
-    assert all(np.array_equal(a, b) for a, b in zip(expected, back.sample(2, 6, steps=3, gamma=0.9), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(expected, back.sample(2, 6, n_step=3, gamma=0.9), strict=True))
     assert ("rows" in state) is not on_disk
 
 
@@ -134,7 +134,7 @@ def test_a_row_that_was_overwritten_is_not_linked_to() -> None:
     mine = replay.add(rows(0, 3))
     replay.add(rows(3, 6))
     replay.add(rows(9, 5), after=mine)  # its predecessor, row 2, has gone by the time these are written
-    assert replay.view().arrays["link"].tolist() == [11, 12, 13, -1, 5, 6, 7, 8, -1, 10]
+    assert replay.view().arrays["next_index"].tolist() == [11, 12, 13, -1, 5, 6, 7, 8, -1, 10]
 
 
 def test_links_into_a_lost_future_are_forgotten(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_links_into_a_lost_future_are_forgotten(tmp_path: Path) -> None:
     back = make(10, 10, tmp_path)
     back.load_state_dict(state)
     back.add(rows(1000, 2))  # another future: that episode was given up
-    assert back.view().rows(np.array([1]), steps=3).reward.tolist() == [1]
+    assert back.view().rows(np.array([1]), n_step=3).reward.tolist() == [1]
 
 
 def test_a_learner_draws_from_a_view_too() -> None:
@@ -189,7 +189,9 @@ def test_where_files_cannot_be_seen_the_rows_travel_themselves(tmp_path: Path, i
     again = ReplayBuffer(COLUMNS, 50, seed=3, slack=13)
     for start in range(0, 150, 10):
         again.add(rows(start, 10))
-    assert all(np.array_equal(a, b) for a, b in zip(there.sample((7, 1), 2, 5, 3, 0.9), again.view().sample((7, 1), 2, 5, 3, 0.9), strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(there.sample((7, 1), 2, 5, 3, 0.9), again.view().sample((7, 1), 2, 5, 3, 0.9), strict=True)
+    )
 
 
 def test_more_columns_can_be_added(tmp_path: Path) -> None:

@@ -8,25 +8,25 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from baldwin.envs import EnvConfig, probe
+from baldwin.envs import EnvConfig, check_env
 from baldwin.envs.envpool import make_pool
 from baldwin.errors import StaleShare
+from baldwin.networks import ActionMap, GreedyPolicy, PolicyConfig, make_network
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Noise
-from baldwin.networks import ActionMap, GreedyPolicy, PolicyConfig, make_network
 from baldwin.rollout import RolloutSpec, RolloutWorker, WorkerSpec
-from baldwin.types import CENTER, Outcome, Perturbation, Trial
+from baldwin.types import CENTER, Outcome, Perturbation, Shared, Trial
 
 POLICY = PolicyConfig(hidden=[8], init="torch")
 
 
 def worker_for(env: EnvConfig, policy: PolicyConfig = POLICY, seed: int = 0) -> tuple[RolloutWorker, Any, np.ndarray, Moments]:
-    env_spec = probe(env)
+    env_spec = check_env(env)
     worker = RolloutWorker(WorkerSpec(env, env_spec, policy))
     actions = ActionMap(env_spec.action_space, policy.squash)
     center = make_network(policy, env_spec.obs_size, actions.size).init(seed)
     moments = Moments.of(np.random.default_rng(0).normal(0.1, 0.5, (50, env_spec.obs_size)))
-    worker.receive(CENTER, 0, {"params": center, "obs_moments": moments.pack()})
+    worker.receive(Shared(CENTER, 0, {"params": center, "obs_moments": moments.pack()}, 0))
     return worker, env_spec, center, moments
 
 
@@ -35,8 +35,10 @@ def own(center: np.ndarray, n: int) -> list[Trial]:
     return [Trial(k, 0, center + 0.2 * rng.normal(size=len(center)).astype(np.float32)) for k in range(n)]
 
 
-def plan(width: int, **kwargs: Any) -> RolloutSpec:
-    return RolloutSpec(**({"purpose": "train", "version": 0, "seeds": np.repeat(np.arange(width // 2), 2), "skip": 0, "limit": 60} | kwargs))
+def spec(width: int, **kwargs: Any) -> RolloutSpec:
+    return RolloutSpec(
+        **({"purpose": "train", "version": 0, "seeds": np.repeat(np.arange(width // 2), 2), "first_episode": 0, "max_steps": 60} | kwargs)
+    )
 
 
 def plain_gymnasium(name: str, policy: GreedyPolicy, seed: int, episode: int, limit: int) -> tuple[float, int, bool, list[np.ndarray]]:
@@ -53,15 +55,15 @@ def plain_gymnasium(name: str, policy: GreedyPolicy, seed: int, episode: int, li
 
 
 @pytest.mark.parametrize(("name", "limit"), [("CartPole-v1", 60), ("Hopper-v5", 40)])
-@pytest.mark.parametrize("lanes", [8, 4])  # as many lanes as members, and half as many: refilled
-def test_gymnasium_rollouts_are_plain_loops(name: str, limit: int, lanes: int) -> None:
+@pytest.mark.parametrize("n_envs", [8, 4])  # as many n_envs as members, and half as many: refilled
+def test_gymnasium_rollouts_are_plain_loops(name: str, limit: int, n_envs: int) -> None:
     worker, env_spec, center, moments = worker_for(EnvConfig(id=name, backend="gymnasium"))
     trials = own(center, 8)
-    outcomes = worker.evaluate(trials, plan(lanes, limit=limit, skip=5, collect=True))
+    outcomes = worker.evaluate(trials, spec(n_envs, max_steps=limit, first_episode=5, collect_moments=True))
     total = Moments.empty(env_spec.obs_size)
     for trial, outcome in zip(trials, outcomes, strict=True):
         policy = GreedyPolicy(POLICY, env_spec.obs_space, env_spec.action_space, trial.params, moments)
-        lane, turn = trial.id % lanes, trial.id // lanes
+        lane, turn = trial.id % n_envs, trial.id // n_envs
         expected, steps, cut, seen = plain_gymnasium(name, policy, lane // 2, 5 + turn, limit)
         assert outcome.fitness == pytest.approx(expected, rel=1e-4)
         assert (outcome.env_steps, outcome.truncated) == (steps, float(cut))
@@ -72,15 +74,15 @@ def test_gymnasium_rollouts_are_plain_loops(name: str, limit: int, lanes: int) -
     assert found.std(0) == pytest.approx(total.std(0), rel=1e-3, abs=1e-3)
 
 
-@pytest.mark.parametrize("lanes", [8, 4])
-def test_envpool_rollouts_are_plain_loops(lanes: int) -> None:
+@pytest.mark.parametrize("n_envs", [8, 4])
+def test_envpool_rollouts_are_plain_loops(n_envs: int) -> None:
     worker, env_spec, center, moments = worker_for(EnvConfig(id="Hopper-v5", backend="envpool"))
     trials = own(center, 8)
-    outcomes = worker.evaluate(trials, plan(lanes, limit=40, skip=3))
+    outcomes = worker.evaluate(trials, spec(n_envs, max_steps=40, first_episode=3))
     for trial, outcome in zip(trials, outcomes, strict=True):
         policy = GreedyPolicy(POLICY, env_spec.obs_space, env_spec.action_space, trial.params, moments)
-        pool = make_pool(EnvConfig(id="Hopper-v5"), np.array([trial.id % lanes // 2]))
-        for _ in range(3 + trial.id // lanes + 1):
+        pool = make_pool(EnvConfig(id="Hopper-v5"), np.array([trial.id % n_envs // 2]))
+        for _ in range(3 + trial.id // n_envs + 1):
             obs, _ = pool.reset()
         total, steps, over = 0.0, 0, False
         while not over and steps < 40:
@@ -94,7 +96,7 @@ def test_envpool_rollouts_are_plain_loops(lanes: int) -> None:
 def test_the_two_of_a_pair_meet_the_same_worlds(backend: str) -> None:
     worker, _, center, _ = worker_for(EnvConfig(id="Pendulum-v1", backend=backend))
     same = [Trial(k, 0, center) for k in range(8)]
-    fitness = [o.fitness for o in worker.evaluate(same, plan(8, seeds=np.repeat([11, 22, 33, 44], 2), limit=50, action_noise=0.3))]
+    fitness = [o.fitness for o in worker.evaluate(same, spec(8, seeds=np.repeat([11, 22, 33, 44], 2), max_steps=50, action_noise=0.3))]
     assert fitness[0::2] == fitness[1::2]
     assert len(set(fitness)) == 4
 
@@ -102,10 +104,10 @@ def test_the_two_of_a_pair_meet_the_same_worlds(backend: str) -> None:
 def test_action_noise_outlives_its_chunks() -> None:
     worker, _, center, _ = worker_for(EnvConfig(id="Pendulum-v1", backend="gymnasium", max_episode_steps=600))
     same = [Trial(k, 0, center) for k in range(2)]
-    outcomes = worker.evaluate(same, plan(2, limit=600, action_noise=0.3))
+    outcomes = worker.evaluate(same, spec(2, max_steps=600, action_noise=0.3))
     assert outcomes[0].fitness == outcomes[1].fitness
     assert outcomes[0].env_steps == 600
-    assert outcomes[0].fitness != worker.evaluate(same, plan(2, limit=600))[0].fitness
+    assert outcomes[0].fitness != worker.evaluate(same, spec(2, max_steps=600))[0].fitness
 
 
 @pytest.mark.parametrize("backend", ["gymnasium", "envpool", "mujoco"])
@@ -113,8 +115,8 @@ def test_a_job_is_a_pure_function_whoever_ran_what_before(backend: str) -> None:
     env = EnvConfig(id="Hopper-v5", backend=backend)
     fresh, _, center, _ = worker_for(env)
     used, _, _, _ = worker_for(env)
-    used.evaluate(own(center, 6), plan(4, skip=2, episodes=2))
-    job = (own(center, 8), plan(4, skip=9, episodes=2, collect=True))
+    used.evaluate(own(center, 6), spec(4, first_episode=2, episodes=2))
+    job = (own(center, 8), spec(4, first_episode=9, episodes=2, collect_moments=True))
     first, second, third = fresh.evaluate(*job), used.evaluate(*job), used.evaluate(*job)
     assert [o.fitness for o in first] == [o.fitness for o in second] == [o.fitness for o in third]
     assert (first[0].arrays["obs_moments"] == second[0].arrays["obs_moments"]).all()
@@ -122,8 +124,8 @@ def test_a_job_is_a_pure_function_whoever_ran_what_before(backend: str) -> None:
 
 def test_several_episodes_are_averaged_and_all_their_steps_counted() -> None:
     worker, _, center, _ = worker_for(EnvConfig(id="tests.toys.worlds:Chase"))
-    (thrice,) = worker.evaluate(own(center, 1), plan(2, episodes=3, limit=None))
-    single = [worker.evaluate(own(center, 1), plan(2, skip=k, limit=None))[0].fitness for k in range(3)]
+    (thrice,) = worker.evaluate(own(center, 1), spec(2, episodes=3, max_steps=None))
+    single = [worker.evaluate(own(center, 1), spec(2, first_episode=k, max_steps=None))[0].fitness for k in range(3)]
     assert thrice.fitness == pytest.approx(np.mean(single))
     assert thrice.env_steps == 30
     assert thrice.truncated == 1.0
@@ -132,7 +134,7 @@ def test_several_episodes_are_averaged_and_all_their_steps_counted() -> None:
 def broken(how: str) -> list[Outcome]:
     worker, _, center, _ = worker_for(EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": how}))
     seeds = np.arange(16)
-    return worker.evaluate(own(center, 16), plan(16, seeds=seeds, collect=True))
+    return worker.evaluate(own(center, 16), spec(16, seeds=seeds, collect_moments=True))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_a_broken_environment_fails_its_trial_and_no_other(how: str, reason: str
 def test_members_may_be_any_number_of_lanes() -> None:
     worker, _, center, _ = worker_for(EnvConfig(id="CartPole-v1"))
     for members in (1, 3, 8, 13):
-        outcomes = worker.evaluate(own(center, members), plan(8))
+        outcomes = worker.evaluate(own(center, members), spec(8))
         assert [o.ticket for o in outcomes] == list(range(members))
         assert all(o.env_steps > 0 and not o.failed for o in outcomes)
 
@@ -167,24 +169,24 @@ def test_members_may_be_any_number_of_lanes() -> None:
 def test_no_step_is_played_in_vain() -> None:
     steps = 0
     worker, _, center, _ = worker_for(EnvConfig(id="CartPole-v1"))
-    worker.evaluate(own(center, 8), plan(8))
-    lanes = worker._lanes["train"]
-    original = lanes.step
+    worker.evaluate(own(center, 8), spec(8))
+    env = worker._vector_envs["train"]
+    original = env.step
 
     def count(actions: np.ndarray, ids: np.ndarray) -> Any:
         nonlocal steps
         steps += len(ids)
         return original(actions, ids)
 
-    lanes.step = count  # type: ignore[method-assign]
-    outcomes = worker.evaluate(own(center, 13), plan(8))
+    env.step = count  # type: ignore[method-assign]
+    outcomes = worker.evaluate(own(center, 13), spec(8))
     assert steps == sum(o.env_steps for o in outcomes)
 
 
-def test_a_stale_centre_is_refused() -> None:
+def test_a_stale_center_is_refused() -> None:
     worker, _, center, _ = worker_for(EnvConfig(id="CartPole-v1"))
-    with pytest.raises(StaleShare, match="made for centre 4; this worker holds 0"):
-        worker.evaluate(own(center, 2), plan(2, version=4))
+    with pytest.raises(StaleShare, match="made for version 4 of 'center'; this worker holds \\[0\\]"):
+        worker.evaluate([Trial(0, 4, Perturbation(Noise((1, 2), ((len(center),),)), 0, 0, 0.1))], spec(2, version=4))
 
 
 def test_low_rank_trials_play_as_their_dense_selves() -> None:
@@ -193,6 +195,6 @@ def test_low_rank_trials_play_as_their_dense_selves() -> None:
     noise = Noise((1, 2), policy.shapes, rank=2)
     thin = [Trial(n, 0, Perturbation(noise, 0, n // 2, 0.1 * (-1) ** n)) for n in range(4)]
     dense = [Trial(n, 0, center + 0.1 * (-1) ** n * noise.expand(noise.draw(0, n // 2)[None])[0]) for n in range(4)]
-    a = [o.fitness for o in worker.evaluate(thin, plan(4, limit=20))]
-    b = [o.fitness for o in worker.evaluate(dense, plan(4, limit=20))]
+    a = [o.fitness for o in worker.evaluate(thin, spec(4, max_steps=20))]
+    b = [o.fitness for o in worker.evaluate(dense, spec(4, max_steps=20))]
     assert a == pytest.approx(b, rel=1e-3)

@@ -9,8 +9,10 @@ import pytest
 from baldwin.envs import EnvConfig, EnvSpec
 from baldwin.errors import EnvironmentFailure
 from baldwin.rollout.fingerprint import digest, env_fingerprint
-from baldwin.types import CENTER
-from tests.rollout.test_play import worker_for
+from baldwin.types import CENTER, Shared
+from tests.rollout.test_episodes import worker_for
+
+HELD = [(CENTER, 0)]
 
 
 class Careless(gym.Env[Any, Any]):
@@ -35,20 +37,20 @@ def env_spec(kind: type[Careless]) -> tuple[EnvConfig, EnvSpec]:
     return config, EnvSpec(2, kind.observation_space, kind.action_space, None, "gymnasium")
 
 
-def test_two_workers_with_the_same_of_everything_have_the_same_echo() -> None:
+def test_two_workers_with_the_same_of_everything_have_the_same_fingerprint() -> None:
     first, second = (worker_for(EnvConfig(id="Hopper-v5"))[0] for _ in range(2))
-    assert first.fingerprint() == second.fingerprint()
-    assert {"torch", "mujoco", "arithmetic", "environment", "center"} <= set(first.fingerprint())
+    assert first.fingerprint(HELD) == second.fingerprint(HELD)
+    assert {"torch", "mujoco", "arithmetic", "environment", "center/0"} <= set(first.fingerprint(HELD))
 
 
-def test_the_echo_knows_what_lies_in_memory_now() -> None:
+def test_the_fingerprint_knows_what_lies_in_memory_now() -> None:
     worker, _, center, moments = worker_for(EnvConfig(id="Hopper-v5"))
-    before = worker.fingerprint()
-    worker._center[3] += 1e-6
-    rotten = worker.fingerprint()
-    assert [k for k in before if before[k] != rotten[k]] == ["center"]
-    worker.receive(CENTER, 1, {"params": center, "obs_moments": moments.pack()})
-    assert worker.fingerprint() == before
+    before = worker.fingerprint(HELD)
+    worker.shared(CENTER, 0)["params"][3] += 1e-6
+    rotten = worker.fingerprint(HELD)
+    assert [k for k in before if before[k] != rotten[k]] == ["center/0"]
+    worker.receive(Shared(CENTER, 0, {"params": center, "obs_moments": moments.pack()}, 0))
+    assert worker.fingerprint(HELD) == before
 
 
 def test_an_environment_that_cannot_begin_here_is_an_error() -> None:

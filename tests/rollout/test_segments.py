@@ -7,32 +7,32 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from baldwin.envs import EnvConfig, probe
+from baldwin.envs import EnvConfig, check_env
 from baldwin.errors import EnvironmentFailure
+from baldwin.networks import ActionMap, PolicyConfig, make_network
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
-from baldwin.networks import ActionMap, PolicyConfig, make_network
-from baldwin.rollout import CollectJob, RolloutWorker, EpisodePosition, WorkerSpec
+from baldwin.rollout import CollectJob, EpisodePosition, RolloutWorker, WorkerSpec
 
 
-def recipe(env: str, backend: str = "auto", head: str = "deterministic", limit: int | None = None) -> WorkerSpec:
+def worker_spec(env: str, backend: str = "auto", head: str = "deterministic", limit: int | None = None) -> WorkerSpec:
     config = EnvConfig(id=env, backend=backend, max_episode_steps=limit)  # type: ignore[arg-type]
-    return WorkerSpec(config, probe(config), PolicyConfig(hidden=[4], normalize_obs=False, head=head))  # type: ignore[arg-type]
+    return WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False, head=head))  # type: ignore[arg-type]
 
 
-def plan(recipe: WorkerSpec, steps: int = 25, explore: str = "noise", lanes: int = 1) -> CollectJob:
-    act = ActionMap(recipe.env_spec.action_space, "tanh", recipe.policy.head)
+def job_for(worker_spec: WorkerSpec, steps: int = 25, explore: str = "noise", n_envs: int = 1) -> CollectJob:
+    act = ActionMap(worker_spec.env_spec.action_space, "tanh", worker_spec.policy.head)
     nothing = np.empty((0, act.size), np.float32) if act.continuous else np.empty(0, np.int64)
     return CollectJob(
         ticket=0,
         seed=5,
-        params=make_network(recipe.policy, recipe.env_spec.obs_size, act.outputs).init(0),
-        obs_moments=Moments.empty(recipe.env_spec.obs_size).pack(),
-        lanes=tuple(EpisodePosition(n, 0, nothing) for n in range(lanes)),
+        params=make_network(worker_spec.policy, worker_spec.env_spec.obs_size, act.outputs).init(0),
+        obs_moments=Moments.empty(worker_spec.env_spec.obs_size).pack(),
+        positions=tuple(EpisodePosition(n, 0, nothing) for n in range(n_envs)),
         steps=steps,
         explore=explore,  # type: ignore[arg-type]
         noise=0.3,
-        limit=recipe.env_spec.max_episode_steps,
+        max_episode_steps=worker_spec.env_spec.max_episode_steps,
     )
 
 
@@ -42,13 +42,13 @@ def same(one: Any, two: Any) -> bool:
 
 def after(job: CollectJob, outcome: Any) -> CollectJob:
     """The job that goes on where this one stopped."""
-    lanes = []
-    for row, where in enumerate(job.lanes):
+    positions = []
+    for row, where in enumerate(job.positions):
         ends = np.flatnonzero(outcome.arrays["terminated"][row] | outcome.arrays["truncated"][row])
         actions = outcome.arrays["action"][row]
         kept = actions[ends[-1] + 1 :] if len(ends) else np.concatenate([where.actions, actions])
-        lanes.append(EpisodePosition(where.lane, where.episode + len(ends), kept))
-    return replace(job, ticket=job.ticket + 1, lanes=tuple(lanes))
+        positions.append(EpisodePosition(where.env, where.episode + len(ends), kept))
+    return replace(job, ticket=job.ticket + 1, positions=tuple(positions))
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def after(job: CollectJob, outcome: Any) -> CollectJob:
     ],
 )
 def test_any_worker_goes_on_where_another_stopped(env: str, backend: str, explore: str, head: str) -> None:
-    made = recipe(env, backend, head)
+    made = worker_spec(env, backend, head)
     here, fresh = RolloutWorker(made), RolloutWorker(made)
-    job = plan(made, 25, explore, lanes=2)
+    job = job_for(made, 25, explore, n_envs=2)
     for _ in range(4):
         outcome = here.collect(job)
         job = after(job, outcome)
@@ -76,14 +76,14 @@ def test_any_worker_goes_on_where_another_stopped(env: str, backend: str, explor
 
 def test_transitions_are_those_of_a_plain_loop() -> None:
     """Two episodes of Pendulum, which only the clock ends, step by step."""
-    made = recipe("Pendulum-v1", "gymnasium", limit=20)
-    outcome = RolloutWorker(made).collect(plan(made, 50, "random"))
+    made = worker_spec("Pendulum-v1", "gymnasium", limit=20)
+    outcome = RolloutWorker(made).collect(job_for(made, 50, "random"))
     a = outcome.arrays
     env = gym.make("Pendulum-v1").unwrapped
     assert outcome.env_steps == 50
     assert a["truncated"][0].nonzero()[0].tolist() == [19, 39]
     assert not a["terminated"].any()
-    assert a["last"].shape == (2, 3)
+    assert a["final_obs"].shape == (2, 3)
     ends = 0
     for t in range(50):
         if t % 20 == 0:
@@ -93,15 +93,15 @@ def test_transitions_are_those_of_a_plain_loop() -> None:
         obs, reward, *_ = env.step(2.0 * a["action"][0, t])
         assert a["reward"][0, t] == pytest.approx(reward, rel=1e-6)
         if a["truncated"][0, t]:
-            np.testing.assert_allclose(a["last"][ends], obs, rtol=1e-6)
+            np.testing.assert_allclose(a["final_obs"][ends], obs, rtol=1e-6)
             ends += 1
         else:
             np.testing.assert_allclose(a["obs"][0, t + 1], obs, rtol=1e-6)
 
 
 def test_a_termination_at_the_last_step_is_no_truncation() -> None:
-    made = recipe("CartPole-v1", "gymnasium")
-    a = RolloutWorker(made).collect(plan(made, 200, "random")).arrays
+    made = worker_spec("CartPole-v1", "gymnasium")
+    a = RolloutWorker(made).collect(job_for(made, 200, "random")).arrays
     assert a["terminated"].sum() > 3
     assert not (a["terminated"] & a["truncated"]).any()
 
@@ -109,19 +109,19 @@ def test_a_termination_at_the_last_step_is_no_truncation() -> None:
 @pytest.mark.parametrize("how", ["raise", "nan", "nan-reward", "shape"])
 def test_a_broken_environment_fails_the_stretch_and_not_the_next_one(how: str) -> None:
     config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": how}, max_episode_steps=10)
-    made = WorkerSpec(config, probe(config), PolicyConfig(hidden=[4], normalize_obs=False))
-    worker, job = RolloutWorker(made), plan(made, 10)
+    made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
+    worker, job = RolloutWorker(made), job_for(made, 10)
     failures = []
     for episode in range(12):
         try:
-            worker.collect(replace(job, ticket=episode, lanes=(replace(job.lanes[0], episode=episode),)))
+            worker.collect(replace(job, ticket=episode, positions=(replace(job.positions[0], episode=episode),)))
         except EnvironmentFailure as error:
             failures.append(str(error))
     assert 0 < len(failures) < 12
 
 
 def test_an_environment_may_write_into_the_action_it_is_given() -> None:
-    made = recipe("tests.toys.worlds:Scribbler", limit=10)
-    here, job = RolloutWorker(made), plan(made, 7)
+    made = worker_spec("tests.toys.worlds:Scribbler", limit=10)
+    here, job = RolloutWorker(made), job_for(made, 7)
     job = after(job, here.collect(job))
     assert same(here.collect(job), RolloutWorker(made).collect(job))

@@ -12,8 +12,8 @@ from baldwin.config import load_config
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
-from baldwin.runs.run import Run, drive, resume
-from tests.runs.tools import SMALL, assassin, baldwin, shown, small, train, train_and_kill_twice
+from baldwin.runs.run import Run, resume, train
+from tests.runs.tools import SMALL, assassin, baldwin, shown, small, train_and_kill_twice, train_run
 
 BACKENDS = ["gymnasium", "envpool", "mujoco"]
 
@@ -28,14 +28,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("quiet")
-    return {backend: train(small(backend=backend), folder / backend) for backend in BACKENDS}
+    return {backend: train_run(small(backend=backend), folder / backend) for backend in BACKENDS}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_any_number_of_workers_gives_the_same_hash(quiet: dict[str, Run], backend: str, workers: int, tmp_path: Path) -> None:
     config = small("Hopper-v5", "executor.name=process", f"executor.workers={workers}", backend=backend)
-    run = train(config, tmp_path / "run")
+    run = train_run(config, tmp_path / "run")
     assert run.params_sha256() == quiet[backend].params_sha256()
     assert run.score == quiet[backend].score
     assert lines(tmp_path / "run") == lines(quiet[backend].directory.path)
@@ -47,14 +47,14 @@ def test_the_mujoco_backend_is_gymnasium_to_the_last_bit(quiet: dict[str, Run]) 
 
 
 def test_virtual_workers_too(quiet: dict[str, Run], tmp_path: Path) -> None:
-    run = train(small("Hopper-v5", "executor.name=virtual", "executor.workers=5", backend="envpool"), tmp_path / "run")
+    run = train_run(small("Hopper-v5", "executor.name=virtual", "executor.workers=5", backend="envpool"), tmp_path / "run")
     assert run.params_sha256() == quiet["envpool"].params_sha256()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], backend: str, tmp_path: Path) -> None:
     with assassin(4) as killed:
-        run = train(
+        run = train_run(
             small("Hopper-v5", "executor.name=process", "executor.workers=2", "executor.retries=9", backend=backend), tmp_path / "run"
         )
     assert killed
@@ -73,10 +73,10 @@ def test_kill_nine_of_the_whole_run_and_resume(quiet: dict[str, Run], executor: 
 
 
 def test_a_longer_budget_goes_on_as_if_it_had_always_been_longer(tmp_path: Path) -> None:
-    train(small("Hopper-v5", "stop.generations=3"), tmp_path / "short")
+    train_run(small("Hopper-v5", "stop.generations=3"), tmp_path / "short")
     run, complaints = resume(tmp_path / "short", ["stop.generations=6"])
-    drive(run)
-    straight = train(small("Hopper-v5", "stop.generations=6"), tmp_path / "straight")
+    train(run)
+    straight = train_run(small("Hopper-v5", "stop.generations=6"), tmp_path / "straight")
     assert complaints == []
     assert run.params_sha256() == straight.params_sha256()
 
@@ -95,9 +95,9 @@ def test_gaussians_replay_from_their_journal_and_resume(name: str, tmp_path: Pat
     """Steady-state ones move as results arrive, from two processes here: the journal knows the order."""
     common = ["env.id=Hopper-v5", "env.max_episode_steps=60", "policy.hidden=[8]", f"algorithm.name={name}", "run.evaluate_every=5"]
     config = load_config(None, [], [*common, "executor.workers=2", "run.episodes=3", "run.checkpoint_every=5", "stop.generations=10"])
-    train(config, tmp_path / "run")
+    train_run(config, tmp_path / "run")
     run, complaints = resume(tmp_path / "run", ["stop.generations=20"])
-    drive(run)
+    train(run)
     assert complaints == []
     directory = RunDirectory.find(tmp_path / "run")
     for checkpoint in (read_checkpoint(p) for p in list_checkpoints(directory.checkpoints)):
@@ -107,6 +107,6 @@ def test_gaussians_replay_from_their_journal_and_resume(name: str, tmp_path: Pat
 
 def test_low_rank_and_caps_are_exact_too(tmp_path: Path) -> None:
     extra = ["algorithm.rank=1", "algorithm.cap.rule=grow", "algorithm.cap.start=10", "stop.generations=3"]
-    one = train(small("Hopper-v5", *extra), tmp_path / "one")
-    two = train(small("Hopper-v5", *extra, "executor.name=process", "executor.workers=2"), tmp_path / "two")
+    one = train_run(small("Hopper-v5", *extra), tmp_path / "one")
+    two = train_run(small("Hopper-v5", *extra, "executor.name=process", "executor.workers=2"), tmp_path / "two")
     assert one.params_sha256() == two.params_sha256()

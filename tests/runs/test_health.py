@@ -6,7 +6,7 @@ from tests.runs.tools import small
 FINE: dict[str, float] = {
     "return_std": 1.0,
     "return_mean": 0.0,
-    "unperturbed_percentile": 0.5,
+    "center_percentile": 0.5,
     "tie_fraction": 0.0,
     "update_ratio": 0.01,
     "split_half_cosine": 0.1,
@@ -27,7 +27,7 @@ def test_a_healthy_run_hears_nothing() -> None:
 
 def test_each_signal_names_its_knob() -> None:
     knobs = {
-        "algorithm.sigma": {"unperturbed_percentile": 1.0},
+        "algorithm.sigma": {"center_percentile": 1.0},
         "algorithm.episodes": {"tie_fraction": 0.9},
         "lower algorithm.lr": {"update_ratio": 0.5},
         "raise algorithm.lr": {"update_ratio": 1e-7},

@@ -12,10 +12,10 @@ from baldwin.config import RunConfig, load_config
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
-from baldwin.runs.run import Run, drive, resume
+from baldwin.runs.run import Run, resume, train
 from baldwin.runs.timeline import read_timeline
 from tests.runs.test_exactness import lines
-from tests.runs.tools import assassin, baldwin, shown, train, train_and_kill_twice
+from tests.runs.tools import assassin, baldwin, shown, train_and_kill_twice, train_run
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -23,10 +23,10 @@ SMALL = [
     "policy.hidden=[16,16]",
     "policy.normalize_obs=true",
     "algorithm.learner.critic.hidden=[16,16]",
-    "algorithm.learner.batch=32",
+    "algorithm.learner.batch_size=32",
     "algorithm.start_steps=150",
-    "algorithm.capacity=400",
-    "algorithm.surplus=2000",
+    "algorithm.buffer_size=400",
+    "algorithm.checkpoint_slack=2000",
     "executor.name=inline",
     "run.evaluate_every=2",
     "run.episodes=3",
@@ -38,8 +38,8 @@ KINDS = {
     "p-cem-rl": ["algorithm.name=p-cem-rl", "algorithm.critic=parallel", "algorithm.learner.name=sac", "stop.generations=5"],
     "aes-rl": [
         "algorithm.name=aes-rl",
-        "algorithm.critic_chunk=40",
-        "algorithm.round=80",
+        "algorithm.critic_steps_per_job=40",
+        "algorithm.steps_per_epoch=80",
         "algorithm.mean_episodes=2",
         "stop.generations=8",
     ],
@@ -58,14 +58,14 @@ def people(path: Path) -> list[dict[str, object]]:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("quiet")
-    return {kind: train(small(kind), folder / kind) for kind in KINDS}
+    return {kind: train_run(small(kind), folder / kind) for kind in KINDS}
 
 
 @pytest.mark.parametrize(
     ("kind", "executor", "workers"), [(kind, "process", n) for kind in SYNCHRONOUS for n in (1, 3)] + [("p-cem-rl", "ray", 2)]
 )
 def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, executor: str, workers: int, tmp_path: Path) -> None:
-    run = train(small(kind, f"executor.name={executor}", f"executor.workers={workers}"), tmp_path / "run")
+    run = train_run(small(kind, f"executor.name={executor}", f"executor.workers={workers}"), tmp_path / "run")
     assert run.params_sha256() == quiet[kind].params_sha256()
     assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
 
@@ -73,7 +73,7 @@ def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, exec
 @pytest.mark.parametrize("kind", SYNCHRONOUS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
     with assassin(3) as killed:
-        run = train(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
+        run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()
 
@@ -99,7 +99,7 @@ def test_the_journal_alone_rebuilds_every_checkpoint(quiet: dict[str, Run], kind
 def test_asynchronous_runs_go_on_with_open_work_and_replay_from_their_arrivals(tmp_path: Path) -> None:
     """Three workers, stopped with work under way; it is asked again under the same tickets, and the journal knows the rest."""
     out = tmp_path / "run"
-    train(small("aes-rl", "executor.name=process", "executor.workers=3", "stop.generations=5"), out)
+    train_run(small("aes-rl", "executor.name=process", "executor.workers=3", "stop.generations=5"), out)
     newest = read_checkpoint(list_checkpoints(out / "checkpoints")[-1])
     waiting = {int(t) for t in newest.state["open"]}
     assert waiting
@@ -108,7 +108,7 @@ def test_asynchronous_runs_go_on_with_open_work_and_replay_from_their_arrivals(t
     assert {t for job in run.algorithm.ask(len(waiting)) for t in job.tickets} == waiting
     run.close()
     run, _ = resume(out, ["stop.generations=9"])
-    drive(run)
+    train(run)
     directory = RunDirectory.find(out)
     for checkpoint in (read_checkpoint(p) for p in list_checkpoints(directory.checkpoints)):
         assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
@@ -116,14 +116,14 @@ def test_asynchronous_runs_go_on_with_open_work_and_replay_from_their_arrivals(t
 
 
 def test_on_ray_they_replay_from_their_arrivals_too(tmp_path: Path) -> None:
-    run = train(small("aes-rl", "executor.name=ray", "executor.workers=2", "stop.generations=5"), tmp_path / "run")
+    run = train_run(small("aes-rl", "executor.name=ray", "executor.workers=2", "stop.generations=5"), tmp_path / "run")
     assert policy_hash(rebuild(RunDirectory.find(tmp_path / "run"), 5)) == run.params_sha256()
 
 
 def test_asynchronous_runs_outlive_their_workers(tmp_path: Path) -> None:
     options = ["executor.name=process", "executor.workers=3", "executor.retries=9"]
     with assassin(3) as killed:
-        run = train(small("aes-rl", *options), tmp_path / "run")
+        run = train_run(small("aes-rl", *options), tmp_path / "run")
     assert killed
     assert run.algorithm.version == 8
     assert policy_hash(rebuild(RunDirectory.find(tmp_path / "run"), 8)) == run.params_sha256()
@@ -131,10 +131,10 @@ def test_asynchronous_runs_outlive_their_workers(tmp_path: Path) -> None:
 
 def test_on_simulated_workers_asynchrony_is_deterministic(tmp_path: Path) -> None:
     own = ["executor.name=virtual", "executor.workers=4"]
-    one, two = (train(small("aes-rl", *own), tmp_path / name) for name in ("one", "two"))
+    one, two = (train_run(small("aes-rl", *own), tmp_path / name) for name in ("one", "two"))
     assert one.params_sha256() == two.params_sha256()
     assert people(tmp_path / "one") == people(tmp_path / "two")
-    assert one.params_sha256() != train(small("aes-rl", "executor.name=virtual", "executor.workers=2"), tmp_path / "x").params_sha256()
+    assert one.params_sha256() != train_run(small("aes-rl", "executor.name=virtual", "executor.workers=2"), tmp_path / "x").params_sha256()
 
 
 def test_metrics_say_what_a_hybrid_does(quiet: dict[str, Run]) -> None:
@@ -149,7 +149,7 @@ def test_metrics_say_what_a_hybrid_does(quiet: dict[str, Run]) -> None:
 
 
 def test_who_did_what_when_can_be_seen(quiet: dict[str, Run], tmp_path: Path) -> None:
-    train(small("aes-rl", "executor.name=virtual", "executor.workers=3"), tmp_path / "run")
+    train_run(small("aes-rl", "executor.name=virtual", "executor.workers=3"), tmp_path / "run")
     found = read_timeline(tmp_path / "run")
     assert {s.kind for s in found.spans} == {"random", "critic", "rl", "es", "mean", "evaluate"}
     assert set(found.busy()) == {0, 1, 2}
@@ -170,6 +170,6 @@ def test_who_did_what_when_can_be_seen(quiet: dict[str, Run], tmp_path: Path) ->
 
 @pytest.mark.parametrize("preset", ["pendulum-cem-rl", "pendulum-p-cem-rl", "pendulum-acem-rl", "pendulum-opo", "pendulum-aes-rl"])
 def test_every_variant_learns_pendulum(preset: str, tmp_path: Path) -> None:
-    run = train(load_config(preset), tmp_path / "run")
+    run = train_run(load_config(preset), tmp_path / "run")
     assert run.score is not None
     assert run.score > -200  # random actions give about -1200

@@ -15,10 +15,10 @@ import pytest
 from baldwin.errors import EnvironmentFailure, RunDirectoryError
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint, write_checkpoint
 from baldwin.runs.journal import Journal, read_journal
-from baldwin.runs.run import drive, resume, start
+from baldwin.runs.run import resume, start, train
 from baldwin.runs.tree import join, split
 from baldwin.types import Outcome
-from tests.runs.tools import SMALL, baldwin, shown, small, train
+from tests.runs.tools import SMALL, baldwin, shown, small, train_run
 
 
 def test_state_trees_survive_the_disk(tmp_path: Path) -> None:
@@ -58,12 +58,12 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_previous_one_used(name: st
 
 
 def test_resume_from_a_damaged_checkpoint_ends_at_the_same_hash(tmp_path: Path) -> None:
-    whole = train(small(), tmp_path / "run")
+    whole = train_run(small(), tmp_path / "run")
     expected = whole.params_sha256()
     for damaged in list_checkpoints(whole.directory.checkpoints)[1:]:
         (damaged / "state.safetensors").write_bytes(b"rubbish")
     run, complaints = resume(tmp_path / "run")
-    drive(run)
+    train(run)
     assert len(complaints) == 2
     assert run.params_sha256() == expected
 
@@ -99,18 +99,18 @@ def test_a_second_process_on_the_same_run_is_refused(tmp_path: Path) -> None:
     other = baldwin("resume", tmp_path / "run")
     assert other.returncode == 2
     assert "is in use by process" in other.stderr
-    drive(run)
+    train(run)
     assert baldwin("resume", tmp_path / "run", "--quiet").returncode == 0
 
 
 def test_train_refuses_a_directory_that_has_a_run(tmp_path: Path) -> None:
-    train(small(), tmp_path / "run")
+    train_run(small(), tmp_path / "run")
     with pytest.raises(RunDirectoryError, match="baldwin resume"):
         start(small(), tmp_path / "run")
 
 
 def test_resume_refuses_another_experiment(tmp_path: Path) -> None:
-    train(small(), tmp_path / "run")
+    train_run(small(), tmp_path / "run")
     with pytest.raises(RunDirectoryError, match="algorithm cannot change"):
         resume(tmp_path / "run", ["algorithm.lr=0.5"])
     with pytest.raises(RunDirectoryError, match=r"run\.seed cannot change"):
@@ -166,7 +166,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_occasional_failures_cost_pairs_and_not_the_run(tmp_path: Path) -> None:
     config = small("tests.toys.worlds:Broken", "env.kwargs={how: raise}", "algorithm.population=32", "algorithm.episodes=1")
-    run = train(config, tmp_path / "run")
+    run = train_run(config, tmp_path / "run")
     assert run.algorithm.version == 5
     assert run.last["failed_pairs"] > 0
     assert "the wheel came off" in shown(tmp_path / "run")["failures"][0]
@@ -183,12 +183,12 @@ def test_when_everything_fails_the_run_stops_and_keeps_what_it_had(tmp_path: Pat
             monkeypatch.setattr(Chase, "step", lambda self, action: 1 / 0)
 
     with pytest.raises(EnvironmentFailure, match=r"every pair of generation 3 failed.*division by zero"):
-        drive(run, [wear_out])
+        train(run, [wear_out])
     monkeypatch.setattr(Chase, "step", original)
     again, complaints = resume(tmp_path / "run")
     assert again.algorithm.version == 3
-    drive(again)
-    straight = train(small("tests.toys.worlds:Chase", "run.checkpoint_every=1"), tmp_path / "straight")
+    train(again)
+    straight = train_run(small("tests.toys.worlds:Chase", "run.checkpoint_every=1"), tmp_path / "straight")
     assert complaints == []
     assert again.params_sha256() == straight.params_sha256()
 
@@ -197,7 +197,7 @@ def test_a_failed_evaluation_episode_is_left_out_and_told(tmp_path: Path) -> Non
     config = small(
         "tests.toys.worlds:Broken", "env.kwargs={how: raise}", "algorithm.population=32", "algorithm.episodes=1", "run.episodes=8"
     )
-    run = train(config, tmp_path / "run")
+    run = train_run(config, tmp_path / "run")
     assert run.last["score_failed"] > 0
     assert run.score is not None
     assert np.isfinite(run.score)
@@ -208,25 +208,25 @@ def test_an_unwritten_config_or_journal_does_not_cost_the_run(tmp_path: Path) ->
     run.close()
     (tmp_path / "run" / "journal.bin").write_bytes(b"")  # killed before its first byte
     again, complaints = resume(tmp_path / "run")
-    drive(again)
+    train(again)
     assert complaints == []
     assert again.algorithm.version == 5
 
 
 def test_files_that_lost_their_end_are_not_filled_with_nothing(tmp_path: Path) -> None:
-    train(small(), tmp_path / "run")
+    train_run(small(), tmp_path / "run")
     for name in ("metrics.jsonl", "journal.bin"):
         file = tmp_path / "run" / name
         file.write_bytes(file.read_bytes()[:-700])
     run, complaints = resume(tmp_path / "run", ["stop.generations=7"])
-    drive(run)
+    train(run)
     assert "cannot be replayed" in complaints[0]
     assert b"\0" not in (tmp_path / "run" / "metrics.jsonl").read_bytes()
     assert run.algorithm.version == 7
 
 
 def test_other_library_versions_are_told_on_resume(tmp_path: Path) -> None:
-    train(small(), tmp_path / "run")
+    train_run(small(), tmp_path / "run")
     file = tmp_path / "run" / "environment.json"
     file.write_text(file.read_text().replace('"torch": "', '"torch": "0.'))
     run, complaints = resume(tmp_path / "run")
@@ -235,16 +235,16 @@ def test_other_library_versions_are_told_on_resume(tmp_path: Path) -> None:
 
 
 def test_the_saved_config_names_the_backend_that_served(tmp_path: Path) -> None:
-    train(small(), tmp_path / "run")
+    train_run(small(), tmp_path / "run")
     assert "backend: mujoco" in (tmp_path / "run" / "config.yaml").read_text()
 
 
 def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    train(small(), tmp_path / "run")
+    train_run(small(), tmp_path / "run")
     run, _ = resume(tmp_path / "run", ["stop.generations=6"])
-    drive(run)
+    train(run)
     board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert [round(e.value, 3) for e in board.Scalars("return_mean")][-1] == pytest.approx(run.last["return_mean"], rel=1e-3)
     assert len(board.Scalars("return_mean")) == 6
@@ -257,13 +257,13 @@ def test_stop_rules_hold_whichever_comes_first(tmp_path: Path) -> None:
         ("stop.score=-1e9", "stop.score"),
         ("stop.wall_seconds=0.001", "stop.wall_seconds"),
     ]:
-        run = train(small("Hopper-v5", rule), tmp_path / why)
+        run = train_run(small("Hopper-v5", rule), tmp_path / why)
         assert run.stopped_by.startswith(why)
         assert run.evaluated
 
 
 def test_a_run_directory_holds_everything(tmp_path: Path) -> None:
-    train(small(), tmp_path / "run")
+    train_run(small(), tmp_path / "run")
     names = {p.name for p in (tmp_path / "run").iterdir()}
     assert {"config.yaml", "environment.json", "metrics.jsonl", "tensorboard", "journal.bin", "checkpoints"} <= names
     packages = json.loads((tmp_path / "run" / "environment.json").read_text())["packages"]

@@ -13,9 +13,9 @@ from baldwin.errors import ConfigError
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import load_policy, rebuild
-from baldwin.runs.run import Run, drive, resume
+from baldwin.runs.run import Run, resume, train
 from tests.runs.test_exactness import lines
-from tests.runs.tools import assassin, baldwin, shown, train, train_and_kill_twice
+from tests.runs.tools import assassin, baldwin, shown, train_and_kill_twice, train_run
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -24,12 +24,12 @@ SMALL = [
     "policy.normalize_obs=true",
     "algorithm.critic.hidden=[16,16]",
     "algorithm.start_steps=100",
-    "algorithm.batch=32",
+    "algorithm.batch_size=32",
     "algorithm.n_step=2",
-    "algorithm.collect=25",
-    "algorithm.round=100",
-    "algorithm.capacity=150",
-    "algorithm.surplus=200",
+    "algorithm.rollout_length=25",
+    "algorithm.steps_per_epoch=100",
+    "algorithm.buffer_size=150",
+    "algorithm.checkpoint_slack=200",
     "algorithm.threads=1",
     "executor.name=inline",
     "run.evaluate_every=2",
@@ -38,7 +38,7 @@ SMALL = [
     "run.keep=2",
     "stop.env_steps=700",
 ]
-KINDS = {"td3": ["algorithm.name=td3"], "sac": ["algorithm.name=sac", "algorithm.overlap=1"]}
+KINDS = {"td3": ["algorithm.name=td3"], "sac": ["algorithm.name=sac", "algorithm.actor_lag=1"]}
 
 
 def small(kind: str, *overrides: str) -> RunConfig:
@@ -48,13 +48,13 @@ def small(kind: str, *overrides: str) -> RunConfig:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("quiet")
-    return {kind: train(small(kind), folder / kind) for kind in KINDS}
+    return {kind: train_run(small(kind), folder / kind) for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("executor", "workers"), [("process", 1), ("process", 3), ("virtual", 4), ("ray", 2)])
 def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, executor: str, workers: int, tmp_path: Path) -> None:
-    run = train(small(kind, f"executor.name={executor}", f"executor.workers={workers}"), tmp_path / "run")
+    run = train_run(small(kind, f"executor.name={executor}", f"executor.workers={workers}"), tmp_path / "run")
     assert run.params_sha256() == quiet[kind].params_sha256()
     assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
 
@@ -62,7 +62,7 @@ def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, exec
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
     with assassin(3) as killed:
-        run = train(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
+        run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()
 
@@ -77,20 +77,20 @@ def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: dict[str, Run], kin
 
 
 def test_a_damaged_checkpoint_costs_nothing_but_time(quiet: dict[str, Run], tmp_path: Path) -> None:
-    train(small("td3", "stop.env_steps=600"), tmp_path / "run")
+    train_run(small("td3", "stop.env_steps=600"), tmp_path / "run")
     newest = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
     (newest / "state.safetensors").write_bytes(b"torn")
     run, complaints = resume(tmp_path / "run", ["stop.env_steps=700"])
-    drive(run)
+    train(run)
     assert "state.safetensors is damaged" in complaints[0]
     assert run.params_sha256() == quiet["td3"].params_sha256()
 
 
 def test_without_its_replay_a_run_goes_on_from_the_journal(quiet: dict[str, Run], tmp_path: Path) -> None:
-    train(small("td3", "stop.env_steps=600"), tmp_path / "run")
+    train_run(small("td3", "stop.env_steps=600"), tmp_path / "run")
     (tmp_path / "run" / "replay" / "obs.bin").unlink()
     run, complaints = resume(tmp_path / "run", ["stop.env_steps=700"])
-    drive(run)
+    train(run)
     assert "obs.bin was missing" in complaints[0]
     assert run.params_sha256() == quiet["td3"].params_sha256()
     assert lines(tmp_path / "run")[-1] == lines(quiet["td3"].directory.path)[-1]
@@ -138,7 +138,7 @@ def config_of(path: Path) -> dict[str, Any]:
 
 def test_what_auto_means_is_settled_when_a_run_begins(tmp_path: Path) -> None:
     config = small("td3", "algorithm.threads=auto", "algorithm.device=auto", "stop.env_steps=100")
-    train(config, tmp_path / "run")
+    train_run(config, tmp_path / "run")
     saved = config_of(tmp_path / "run")["algorithm"]
     assert isinstance(saved["threads"], int)
     assert saved["device"] in ("cpu", "cuda")
@@ -157,7 +157,7 @@ def test_what_auto_means_is_settled_when_a_run_begins(tmp_path: Path) -> None:
             "'algorithm.gamma': should be less than or equal to 1; got 1.5",
         ),
         (["env.id=Hopper-v5", "algorithm.name=td3", "run.checkpoint_every=1000"], "lower run.checkpoint_every"),
-        (["env.id=Hopper-v5", "algorithm.name=td3", "algorithm.capacity=10000000000000"], "does not fit"),
+        (["env.id=Hopper-v5", "algorithm.name=td3", "algorithm.buffer_size=10000000000000"], "does not fit"),
         (["env.id=Hopper-v5", "algorithm.name=sacc"], "Did you mean 'sac'?"),
     ],
 )
@@ -170,10 +170,10 @@ def test_what_cannot_be_is_said_before_there_is_a_directory(overrides: list[str]
 
 def test_overlap_is_a_word_or_a_number() -> None:
     base = ["env.id=Hopper-v5", "algorithm.name=td3"]
-    found = [load_config(None, [], [*base, f"algorithm.overlap={word}"]).algorithm.overlap for word in ("off", "on", "3", "false")]  # type: ignore[union-attr]
+    found = [load_config(None, [], [*base, f"algorithm.actor_lag={word}"]).algorithm.overlap for word in ("off", "on", "3", "false")]  # type: ignore[union-attr]
     assert found == [0, 1, 3, 0]
     with pytest.raises(ConfigError, match=r"algorithm.overlap"):
-        load_config(None, [], [*base, "algorithm.overlap=maybe"])
+        load_config(None, [], [*base, "algorithm.actor_lag=maybe"])
 
 
 def test_divergence_stops_with_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ def test_divergence_stops_with_the_last_good_checkpoint(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_sometimes_breaks_costs_its_stretch_only(tmp_path: Path) -> None:
-    own = ["env.id=tests.toys.worlds:Broken", "env.kwargs={how: raise}", "env.max_episode_steps=10", "algorithm.collect=10"]
-    run = train(small("td3", *own), tmp_path / "run")
+    own = ["env.id=tests.toys.worlds:Broken", "env.kwargs={how: raise}", "env.max_episode_steps=10", "algorithm.rollout_length=10"]
+    run = train_run(small("td3", *own), tmp_path / "run")
     assert run.algorithm.env_steps >= 700
     assert "the wheel came off" in shown(tmp_path / "run")["failures"][0]
 
@@ -214,7 +214,7 @@ def test_a_run_can_be_shown_compared_and_evaluated(quiet: dict[str, Run], tmp_pa
     [("pendulum-sac", -200, 20_000), ("pendulum-td3", -200, 20_000), ("cartpole-sac", 450, 50_000)],
 )
 def test_presets_learn_within_their_steps(preset: str, score: float, steps: int, tmp_path: Path) -> None:
-    run = train(
+    run = train_run(
         load_config(preset, [], ["executor.name=inline", "algorithm.threads=1", f"stop.score={score}", f"stop.env_steps={steps}"]),
         tmp_path / "run",
     )

@@ -17,13 +17,13 @@ import pytest
 from baldwin.runs.run import Run
 from tests.executors.test_executors import until
 from tests.runs.test_exactness import lines
-from tests.runs.tools import SMALL, baldwin, shown, small, train
+from tests.runs.tools import SMALL, baldwin, shown, small, train_run
 from tests.toys.processes import command, descendants
 
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(small(), tmp_path_factory.mktemp("quiet") / "run")
+    return train_run(small(), tmp_path_factory.mktemp("quiet") / "run")
 
 
 def workers_alive() -> list[int]:
@@ -60,7 +60,7 @@ def assassin() -> Iterator[Callable[[float, float], list[int]]]:
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_any_number_of_ray_workers_gives_the_same_hash(quiet: Run, workers: int, tmp_path: Path) -> None:
-    run = train(small("Hopper-v5", "executor.name=ray", f"executor.workers={workers}"), tmp_path / "run")
+    run = train_run(small("Hopper-v5", "executor.name=ray", f"executor.workers={workers}"), tmp_path / "run")
     assert run.params_sha256() == quiet.params_sha256()
     assert lines(tmp_path / "run") == lines(quiet.directory.path)
     assert run.last["bytes_sent"] > 0
@@ -71,7 +71,7 @@ def test_killed_ray_workers_change_nothing(quiet: Run, tmp_path: Path, assassin:
     options = ("executor.name=ray", "executor.workers=2", "executor.retries=50", "stop.generations=5")
     killed = assassin(3.0, 2.0)
     for attempt in range(20):
-        run = train(small("Hopper-v5", *options), tmp_path / str(attempt))
+        run = train_run(small("Hopper-v5", *options), tmp_path / str(attempt))
         assert run.params_sha256() == quiet.params_sha256()
         if len(killed) > 1:
             return
@@ -107,7 +107,7 @@ def test_nodes_may_leave_and_join_in_the_middle_of_a_run(quiet: Run, cluster: An
             cluster.remove_node(first)
 
     options = ("executor.name=ray", "executor.workers=max", f"executor.address={cluster.address}")
-    run = train(small("Hopper-v5", *options), tmp_path / "run", watchers=[move])
+    run = train_run(small("Hopper-v5", *options), tmp_path / "run", watchers=[move])
     assert run.params_sha256() == quiet.params_sha256()
     assert lines(tmp_path / "run") == lines(quiet.directory.path)
     assert [generation for generation, _ in seen] == [1, 2, 3, 4, 5]
@@ -132,7 +132,7 @@ def test_with_the_last_node_gone_the_run_waits_for_another(
     newcomer = threading.Thread(target=come, daemon=True)
     newcomer.start()
     options = ("executor.name=ray", "executor.workers=max", f"executor.address={cluster.address}")
-    run = train(small("Hopper-v5", *options), tmp_path / "run", watchers=[leave])
+    run = train_run(small("Hopper-v5", *options), tmp_path / "run", watchers=[leave])
     over.set()
     newcomer.join()
     assert run.params_sha256() == quiet.params_sha256()
@@ -169,9 +169,9 @@ CHAOS = [
 def test_sixty_seconds_of_chaos_change_nothing(tmp_path: Path, assassin: Callable[[float, float], list[int]]) -> None:
     killed = assassin(6.0, 3.0)
     options = ("executor.name=ray", "executor.workers=2", "executor.retries=50", "stop.wall_seconds=60", "stop.generations=100000")
-    wild = train(small("CartPole-v1", *CHAOS, *options), tmp_path / "wild")
+    wild = train_run(small("CartPole-v1", *CHAOS, *options), tmp_path / "wild")
     quietly = ("executor.name=process", "executor.workers=2", f"stop.generations={wild.algorithm.version}")
-    calm = train(small("CartPole-v1", *CHAOS, *quietly), tmp_path / "calm")
+    calm = train_run(small("CartPole-v1", *CHAOS, *quietly), tmp_path / "calm")
     print(f"{len(killed)} workers killed, {wild.algorithm.version} generations, score {wild.score}")
     assert len(killed) >= 5
     assert wild.algorithm.version > 1

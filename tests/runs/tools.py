@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from baldwin.config import RunConfig, load_config
-from baldwin.runs.run import Run, drive, start
+from baldwin.runs.run import Run, start, train
 
 SMALL = [
     "policy.hidden=[8]",
@@ -36,9 +36,9 @@ def small(env: str = "Hopper-v5", *overrides: str, backend: str = "auto") -> Run
     return load_config(None, [], [f"env.id={env}", f"env.backend={backend}", "env.max_episode_steps=60", *SMALL, *overrides])
 
 
-def train(config: RunConfig, out: Path, **kwargs: Any) -> Run:
+def train_run(config: RunConfig, out: Path, **kwargs: Any) -> Run:
     run = start(config, out)
-    drive(run, **kwargs)
+    train(run, **kwargs)
     return run
 
 

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
-from baldwin.strategies import ESConfig, OpenAIES, EvolutionAlgorithm
+from baldwin.strategies import ESConfig, EvolutionAlgorithm, OpenAIES
 from baldwin.types import Metrics, Outcome
+from tests.toys.contexts import toy_context
 
 
 def search(**kwargs: object) -> EvolutionAlgorithm:
     config = ESConfig(**({"population": 4, "block": 4} | kwargs))  # type: ignore[arg-type]
-    return EvolutionAlgorithm(OpenAIES(np.zeros(2, np.float32), config, seed=1), config, seed=1, obs_size=1, max_episode_steps=1000, normalize=True)
+    return EvolutionAlgorithm(OpenAIES(np.zeros(2, np.float32), config, seed=1), config, toy_context())
 
 
 def generation(algorithm: EvolutionAlgorithm, steps: list[int], truncated: float = 0.0, fitness: list[float] | None = None) -> Metrics:
@@ -25,7 +26,7 @@ def limit(algorithm: EvolutionAlgorithm) -> int | None:
 
 
 def test_growing_cap_grows_when_many_hit_it_and_never_shrinks() -> None:
-    algorithm = search(cap={"rule": "grow", "start": 100, "share": 0.5, "growth": 1.5})
+    algorithm = search(cap={"rule": "grow", "start": 100, "fraction": 0.5, "growth": 1.5})
     assert limit(algorithm) == 100
     generation(algorithm, [10] * 5, truncated=0.4)
     assert limit(algorithm) == 100
@@ -67,22 +68,21 @@ def test_a_step_cost_changes_who_is_best_but_not_what_is_reported() -> None:
     a = generation(plain, short_and_bad, fitness=long_and_good)
     b = generation(charged, short_and_bad, fitness=long_and_good)
     assert b["return_max"] == a["return_max"] == 10.0
-    assert b["return_mean"] == pytest.approx(7.5)  # of the population, without the centre
-    assert b["unperturbed_return"] == 7.0
+    assert b["return_mean"] == pytest.approx(7.5)  # of the population, without the center
+    assert b["center_return"] == 7.0
     assert plain.strategy.center == pytest.approx(-charged.strategy.center)  # every pair now prefers the other member
 
 
-def test_pairs_share_lane_seeds_and_jobs_never_share_worlds() -> None:
+def test_pairs_share_their_starts_and_jobs_never_do() -> None:
     algorithm = search(population=600, block=4, episodes=2)
-    plans = [job.plan for job in algorithm.ask(150)]  # type: ignore[attr-defined]
-    assert all((p.seeds[0::2] == p.seeds[1::2]).all() for p in plans)
-    worlds = [(int(s), p.skip) for p in plans for s in p.seeds[::2]]
-    assert len(set(worlds)) == len(worlds)
-    starts = {p.skip for p in plans}
-    assert starts == set(range(0, 128, 2))  # two episodes a lane and job
+    specs = [job.spec for job in algorithm.ask(150)]  # type: ignore[attr-defined]
+    assert all((s.seeds[0::2] == s.seeds[1::2]).all() for s in specs)
+    starts = [(int(seed), s.first_episode) for s in specs for seed in s.seeds[::2]]
+    assert len(set(starts)) == len(starts)
+    assert {s.first_episode for s in specs} == set(range(0, 128, 2))  # two episodes per environment and job
 
 
-def test_the_whole_population_may_share_one_world() -> None:
+def test_the_whole_population_may_share_its_start() -> None:
     algorithm = search(population=16, block=4, common_random_numbers="population")
-    plans = [job.plan for job in algorithm.ask(10)]  # type: ignore[attr-defined]
-    assert len({(int(s), p.skip) for p in plans for s in p.seeds}) == 1
+    specs = [job.spec for job in algorithm.ask(10)]  # type: ignore[attr-defined]
+    assert len({(int(seed), s.first_episode) for s in specs for seed in s.seeds}) == 1

@@ -13,7 +13,7 @@ Fitness = Callable[[np.ndarray], float]
 
 
 def es(dim: int = 6, **kwargs: Any) -> OpenAIES:
-    config = ESConfig(**({"population": 8, "weight_decay": 0.0, "probe": False, "optimizer": "sgd", "momentum": 0.0} | kwargs))
+    config = ESConfig(**({"population": 8, "weight_decay": 0.0, "evaluate_center": False, "optimizer": "sgd", "momentum": 0.0} | kwargs))
     return OpenAIES(np.zeros(dim, np.float32), config, seed=5)
 
 
@@ -56,7 +56,7 @@ def test_one_step_is_the_rule_of_the_paper() -> None:
 
 def test_es_torch_learning_rates_give_the_step_of_es_torch() -> None:
     # its rule: theta + lr / (n std) sum u (theta + std eps) - lr wd theta, whose u sum to zero
-    strategy = es(lr=0.04, sigma=0.025, convention="es-torch", weight_decay=0.0025)
+    strategy = es(lr=0.04, sigma=0.025, lr_convention="es-torch", weight_decay=0.0025)
     strategy.center = np.linspace(-1, 1, 6).astype(np.float32)
     theta = strategy.center.astype(np.float64)
     signed, returns = generation(strategy, bowl)
@@ -67,7 +67,7 @@ def test_es_torch_learning_rates_give_the_step_of_es_torch() -> None:
 def test_es_torch_rate_is_a_fortieth_in_the_papers_convention() -> None:
     # spec es.md section 0: lr 0.04 at sigma 0.025 there is lr 0.001 here
     steps = []
-    for kwargs in ({"lr": 0.04, "convention": "es-torch"}, {"lr": 0.001}):
+    for kwargs in ({"lr": 0.04, "lr_convention": "es-torch"}, {"lr": 0.001}):
         strategy = es(sigma=0.025, **kwargs)
         generation(strategy, bowl)
         steps.append(strategy.center)
@@ -76,7 +76,7 @@ def test_es_torch_rate_is_a_fortieth_in_the_papers_convention() -> None:
 
 def test_pytorch_es_learning_rates_give_the_step_of_pytorch_es() -> None:
     # its SGD: theta + lr / (n sigma) sum sign u eps, with u = w / sum(w) + 1/n over log2 ranks
-    strategy = es(lr=0.1, sigma=0.05, convention="pytorch-es")
+    strategy = es(lr=0.1, sigma=0.05, lr_convention="pytorch-es")
     signed, returns = generation(strategy, bowl)
     place = (-returns).argsort().argsort()
     w = np.maximum(0, np.log2(8 / 2 + 1) - np.log2(place + 1))
@@ -86,8 +86,8 @@ def test_pytorch_es_learning_rates_give_the_step_of_pytorch_es() -> None:
 
 def test_pytorch_es_adam_sees_its_own_gradient() -> None:
     # its Adam gets n sigma sum u eps: (n sigma)^2 times the rule
-    assert gradient_factor(ESConfig(convention="pytorch-es", optimizer="adam"), 40, 0.05) == pytest.approx(4.0)
-    assert gradient_factor(ESConfig(convention="pytorch-es", optimizer="sgd"), 40, 0.05) == 1.0
+    assert gradient_factor(ESConfig(lr_convention="pytorch-es", optimizer="adam"), 40, 0.05) == pytest.approx(4.0)
+    assert gradient_factor(ESConfig(lr_convention="pytorch-es", optimizer="sgd"), 40, 0.05) == 1.0
 
 
 def test_estimate_of_a_linear_function_is_its_gradient() -> None:
@@ -146,7 +146,7 @@ def test_infinite_returns_count_as_failed() -> None:
 
 
 def test_the_centre_is_ranked_but_moves_nothing() -> None:
-    silent, probing = es(lr=0.1), es(lr=0.1, probe=True)
+    silent, probing = es(lr=0.1), es(lr=0.1, evaluate_center=True)
     generation(silent, bowl)
     trials = probing.ask(4) + probing.ask(4)
     assert len(trials) == 9
@@ -154,8 +154,8 @@ def test_the_centre_is_ranked_but_moves_nothing() -> None:
     metrics = probing.tell([Outcome(t.id, bowl(t.params.scale * noise_of(t))) for t in trials])  # type: ignore[union-attr]
     assert (probing.center == silent.center).all()
     assert metrics is not None
-    assert 1 <= metrics["unperturbed_rank"] <= 9
-    assert 0 <= metrics["unperturbed_percentile"] <= 1
+    assert 1 <= metrics["center_rank"] <= 9
+    assert 0 <= metrics["center_percentile"] <= 1
 
 
 def test_sigma_of_the_samples_is_sigma_of_the_update() -> None:
@@ -169,7 +169,7 @@ def test_sigma_of_the_samples_is_sigma_of_the_update() -> None:
 
 
 def test_low_rank_update_is_the_rule_with_expanded_noise() -> None:
-    config = ESConfig(population=8, weight_decay=0, probe=False, optimizer="sgd", momentum=0, lr=0.1, rank=2)
+    config = ESConfig(population=8, weight_decay=0, evaluate_center=False, optimizer="sgd", momentum=0, lr=0.1, rank=2)
     strategy = OpenAIES(np.zeros(16, np.float32), config, seed=5, shapes=((4, 3), (4,)))
     trials = strategy.ask(8)
     rows = np.stack([t.params.noise.expand(noise_of(t)[None].astype(np.float32))[0] * np.sign(t.params.scale) for t in trials])  # type: ignore[union-attr]
