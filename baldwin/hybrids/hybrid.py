@@ -110,7 +110,7 @@ class HybridAlgorithm(BaseAlgorithm):
         """The greedy policy once per version, for evaluations; critics once per version of theirs, for jobs that train actors."""
         needed = {p.critic_version for p in self._pending.values() if p.kind == "rl"} | {self.critic_version}
         self._frozen_critics = {v: arrays for v, arrays in self._frozen_critics.items() if v in needed}
-        new = sorted(v for v in needed if v not in self._published_critics) if self.critic_steps else []
+        new = sorted(needed - self._published_critics) if self.config.inheritance != "darwinian" else []
         self._published_critics |= set(new)
         return super().publish() + [Shared(CRITIC, v, self._frozen_critics[v], min(needed)) for v in new]
 

@@ -11,32 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baldwin.config import ALGORITHMS, RunConfig
+from baldwin.algorithm import ALGORITHMS
+from baldwin.config import RunConfig
 from baldwin.config.load import validate
 from baldwin.envs import EnvConfig
 from baldwin.errors import TicketError
 from baldwin.executors import ExecutorConfig, make_executor
 from baldwin.executors.config import WorkerFactory
-from baldwin.runs.build import build, evaluation_jobs, strategy_of
+from baldwin.runs.build import build, evaluation_jobs
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.loop import Asked, Told, loop
 from baldwin.runs.tree import join, split
 from baldwin.strategies import EvolutionAlgorithm
 from baldwin.types import CENTER, Algorithm, Result, Shared
+from tests.toys.contexts import toy_context
 from tests.toys.sphere import TARGET, SphereWorker
 
 ES = {"population": 32, "block": 8, "sigma": 0.1, "lr": 0.2, "weight_decay": 0.0}
 STEADY = {"variance": 0.05, "variance_floor": 1e-3, "block": 4}
-STEADY_STATE = (
-    "acem",
-    "one-plus-one",
-    "aes",
-    "acem-rl",
-    "one-plus-one-rl",
-    "aes-rl",
-)  # what comes back first moves first: another order is another result
-HYBRIDS = ("cem-rl", "p-cem-rl", "acem-rl", "one-plus-one-rl", "aes-rl")
-LEARNERS = ("td3", "sac", *HYBRIDS)
 CHASE = EnvConfig(id="tests.toys.worlds:Chase", kwargs={"size": 1})
 LEARNER = {
     "start_steps": 100,
@@ -67,13 +59,15 @@ VARIANTS = [
     pytest.param("sep-cma-es", {"population": 16, "block": 4, "sigma": 0.3}, id="sep-cma-es"),
     pytest.param("acem", STEADY | {"noise_start": 0.05, "noise_end": 1e-4}, id="acem"),
     pytest.param("one-plus-one", STEADY | {"factor": 0.8}, id="one-plus-one"),
-    pytest.param("aes", STEADY | {"variance_rule": "fixed", "mean_trials": 2, "variance_floor": 0.02}, id="aes"),
+    pytest.param(
+        "aes", STEADY | {"variance_rule": "fixed", "mean_trials": 2, "variance_floor": 0.02, "common_random_numbers": "none"}, id="aes"
+    ),
     pytest.param("td3", LEARNER, id="td3"),
     pytest.param("td3", LEARNER | {"actor_lag": 2, "n_step": 3}, id="td3-overlap"),
     pytest.param("sac", SAC, id="sac"),
     pytest.param("cem-rl", CEMRL, id="cem-rl"),
     pytest.param("p-cem-rl", CEMRL, id="p-cem-rl"),
-    pytest.param("p-cem-rl", CEMRL | SACHALF | {"critic": "parallel"}, id="p-cem-rl-parallel-sac"),
+    pytest.param("p-cem-rl", CEMRL | SACHALF | {"critic_schedule": "parallel"}, id="p-cem-rl-parallel-sac"),
     pytest.param("acem-rl", ASYNC | {"strategy": {"variance": 0.01, "noise_start": 0.01, "divide_variance_by_k": True}}, id="acem-rl"),
     pytest.param("one-plus-one-rl", ASYNC, id="one-plus-one-rl"),
     pytest.param("aes-rl", ASYNC, id="aes-rl"),
@@ -82,12 +76,18 @@ VARIANTS = [
 ]
 
 
+VARIANTS += [pytest.param(name, {}, id=name) for name in ALGORITHMS if name not in {p.values[0] for p in VARIANTS}]
+"""An algorithm that is not listed above, such as a plugin's, is held to the contracts with its defaults."""
+BY_ARRIVAL = "results take effect in the order of arrival: another order is another result"
+
+
 def make(name: str, settings: dict[str, Any], seed: int = 3, folder: Path | None = None) -> Algorithm:
-    if name not in LEARNERS:
-        config: Any = ALGORITHMS[name](**settings)
-        strategy = strategy_of(config, np.zeros(10, np.float32), ((2, 3), (4,)), seed)
-        return EvolutionAlgorithm(strategy, config, seed=seed, obs_size=1, max_episode_steps=None, normalize=True)
-    return build(chase(name, settings, seed), folder).algorithm
+    entry = ALGORITHMS[name]
+    if entry.make_strategy is None:
+        return build(chase(name, settings, seed), folder).algorithm
+    config: Any = entry.config(**settings)
+    strategy = entry.make_strategy(np.zeros(10, np.float32), config, ((2, 3), (4,)), seed)
+    return EvolutionAlgorithm(strategy, config, toy_context(seed, max_episode_steps=None))
 
 
 def chase(name: str, settings: dict[str, Any], seed: int = 3) -> RunConfig:
@@ -97,7 +97,7 @@ def chase(name: str, settings: dict[str, Any], seed: int = 3) -> RunConfig:
 
 def worker(name: str, settings: dict[str, Any]) -> WorkerFactory:
     """Where the algorithm's toy lives."""
-    return SphereWorker if name not in LEARNERS else build(chase(name, settings)).worker_spec
+    return SphereWorker if ALGORITHMS[name].family == "strategy" else build(chase(name, settings)).worker_spec
 
 
 def versions(algorithm: Algorithm, target: int, make_worker: WorkerFactory, executor: str = "inline", workers: int = 1) -> Algorithm:
@@ -121,11 +121,13 @@ def identity(algorithm: Algorithm) -> str:
 
 def test_every_registered_algorithm_is_held_to_the_contracts() -> None:
     assert {p.values[0] for p in VARIANTS} == set(ALGORITHMS)
+    assert "random-search" in ALGORITHMS, "tests/plugin is not installed: run make setup"
 
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_learns_a_toy(name: str, settings: dict[str, Any]) -> None:
-    enough = 15 if name in HYBRIDS else 500 if name in STEADY_STATE else 60
+    entry = ALGORITHMS[name]
+    enough = 15 if entry.family == "hybrid" else 500 if entry.asynchronous else 60
     algorithm = versions(make(name, settings), enough, worker(name, settings))
     if isinstance(algorithm, EvolutionAlgorithm):
         assert np.linalg.norm(algorithm.strategy.center - TARGET) < 0.1 * np.linalg.norm(np.full(10, TARGET))
@@ -146,8 +148,8 @@ def test_same_seed_same_result_and_another_seed_another(name: str, settings: dic
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_any_order_of_tell_gives_the_same_result(name: str, settings: dict[str, Any]) -> None:
-    if name in STEADY_STATE:
-        pytest.skip("what comes back first moves first")
+    if ALGORITHMS[name].asynchronous:
+        pytest.skip(BY_ARRIVAL)
     results = []
     for shuffle in (0, 1, 2):
         algorithm, at_work, rng = make(name, settings), worker(name, settings)(), random.Random(shuffle)
@@ -184,8 +186,8 @@ def test_refuses_a_doubled_or_unknown_ticket(name: str, settings: dict[str, Any]
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_state_is_a_round_trip_in_the_middle_of_a_generation(name: str, settings: dict[str, Any]) -> None:
-    if name in STEADY_STATE:
-        pytest.skip("see below: the arrivals say how it goes on")
+    if ALGORITHMS[name].asynchronous:
+        pytest.skip(BY_ARRIVAL)
     straight = versions(make(name, settings), 4, worker(name, settings))
     executor = make_executor(ExecutorConfig(name="virtual", workers=3), worker(name, settings))
     algorithm = make(name, settings)
@@ -210,16 +212,16 @@ def test_state_is_a_round_trip_in_the_middle_of_a_generation(name: str, settings
     [("virtual", 1), ("virtual", 7), ("process", 2), ("ray", 2)],
 )
 def test_all_executors_alike(name: str, settings: dict[str, Any], executor: str, workers: int, tmp_path: Path) -> None:
-    if name in STEADY_STATE and (executor, workers) != ("virtual", 1):
-        pytest.skip("what comes back first moves first")
+    if ALGORITHMS[name].asynchronous and (executor, workers) != ("virtual", 1):
+        pytest.skip(BY_ARRIVAL)
     there = versions(make(name, settings, folder=tmp_path), 4, worker(name, settings), executor, workers)
     assert identity(there) == identity(versions(make(name, settings), 4, worker(name, settings)))
 
 
-@pytest.mark.parametrize(("name", "settings"), [p for p in VARIANTS if p.values[0] in STEADY_STATE])
+@pytest.mark.parametrize(("name", "settings"), [p for p in VARIANTS if ALGORITHMS[p.values[0]].asynchronous])
 def test_steady_state_goes_again_as_its_arrivals_say(name: str, settings: dict[str, Any]) -> None:
     """On simulated workers it is deterministic; from the events, with a state saved and loaded in between, it is the same."""
-    results, target = [], 12 if name in HYBRIDS else 30
+    results, target = [], 12 if ALGORITHMS[name].family == "hybrid" else 30
     for _ in range(2):
         algorithm, again = make(name, settings), make(name, settings)
         executor = make_executor(ExecutorConfig(name="virtual", workers=5), worker(name, settings))
@@ -258,3 +260,24 @@ def test_results_name_their_worker_and_times() -> None:
     results: list[Result] = [event.result for event in events if isinstance(event, Told)]
     assert {r.worker for r in results} == {0, 1, 2, 3}
     assert all(r.finished > r.started for r in results)
+
+
+@pytest.mark.parametrize(("name", "settings"), VARIANTS)
+def test_checkpoints_have_no_unlabelled_numbers(name: str, settings: dict[str, Any]) -> None:
+    """A list in a state holds maps, or values of one kind: tickets, lengths, trials. Never fields whose meaning is their position."""
+    algorithm = make(name, settings)
+    executor = make_executor(ExecutorConfig(name="virtual", workers=3), worker(name, settings))
+    for _ in until(algorithm, 3, loop(algorithm, executor)):
+        pass
+
+    def check(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                check(inner, f"{path}/{key}")
+        elif isinstance(value, list | tuple):
+            assert len({type(v) for v in value}) <= 1, f"{path} mixes types: {value}"
+            assert not any(isinstance(v, list | tuple) for v in value), f"{path} is a list of lists: {value}"
+            for n, inner in enumerate(value):
+                check(inner, f"{path}/{n}")
+
+    check(algorithm.state_dict(), "")

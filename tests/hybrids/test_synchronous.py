@@ -1,4 +1,4 @@
-"""CEM-RL and P-CEM-RL: who studies, who learns, who inherits what."""
+"""CEM-RL and P-CEM-RL: when the critic trains, who learns, who inherits what."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.hybrids.jobs import TrainCritic
 from baldwin.ops.gaussians import log_weights
 from baldwin.types import Outcome
-from tests.hybrids.tools import generations, results
+from tests.hybrids.tools import generations, next_job, results
 
 
-def after_warm_up(algorithm: Any, recipe: Any, **executor: Any) -> list[Any]:
+def after_warm_up(algorithm: Any, spec: Any, **executor: Any) -> list[Any]:
     """The results of the first generation that learns; one generation of Chase is 100 steps."""
-    list(results(algorithm, recipe, 1))
-    return list(results(algorithm, recipe, 2, **executor))
+    list(results(algorithm, spec, 1))
+    return list(results(algorithm, spec, 2, **executor))
 
 
 def test_cem_rl_studies_before_each_individual_that_learns_and_plays_the_rest_as_they_are() -> None:
@@ -29,50 +29,51 @@ def test_cem_rl_studies_before_each_individual_that_learns_and_plays_the_rest_as
 
 
 def test_each_study_has_the_individual_as_its_target_policy_and_sees_all_that_was_played() -> None:
-    algorithm, recipe = generations()
-    studies = [r.job for r in after_warm_up(algorithm, recipe) if isinstance(r.job, TrainCritic)]
+    algorithm, spec = generations()
+    studies = [r.job for r in after_warm_up(algorithm, spec) if isinstance(r.job, TrainCritic)]
     strategy, _ = generations()
-    for place, (job, trial) in enumerate(zip(studies, strategy.strategy.ask(5), strict=True)):
-        np.testing.assert_array_equal(job.policies, np.asarray(trial.params)[None])
+    for place, (job, trial) in enumerate(zip(studies, strategy.strategy.ask(10)[::2], strict=True)):
+        np.testing.assert_array_equal(job.target_policies, np.asarray(trial.params)[None])
         assert job.view.total == 100 + 10 * place
 
 
 @pytest.mark.parametrize("critic", ["serial", "parallel"])
 def test_p_cem_rl_studies_once_before_all_or_beside_them(critic: str) -> None:
-    algorithm, recipe = generations("p-cem-rl", critic=critic)
-    list(results(algorithm, recipe, 1))
+    algorithm, spec = generations("p-cem-rl", critic_schedule=critic)
+    list(results(algorithm, spec, 1))
     first = algorithm.ask(100)
     assert [job.kind for job in first] == (["critic"] if critic == "serial" else ["critic", *["rl"] * 5, *["es"] * 5])
     study = first[0]
     assert isinstance(study, TrainCritic)
-    assert (len(study.policies), study.steps) == ((5, 20) if critic == "serial" else (1, 100))
+    assert (len(study.target_policies), study.steps) == ((5, 20) if critic == "serial" else (1, 100))
     if critic == "parallel":
-        np.testing.assert_array_equal(study.policies[0], algorithm.center)
+        np.testing.assert_array_equal(study.target_policies[0], algorithm.center)
 
 
 @pytest.mark.parametrize("name", ["cem-rl", "p-cem-rl"])
 def test_a_warm_up_moves_nothing_unless_it_is_wanted(name: str) -> None:
-    algorithm, recipe = generations(name)
-    found = list(results(algorithm, recipe, 1))
+    algorithm, spec = generations(name)
+    found = list(results(algorithm, spec, 1))
     assert {r.job.kind for r in found} == {"random"}
     assert algorithm.strategy.version == 0
-    faithful, recipe = generations(name, behaviour="faithful")
-    list(results(faithful, recipe, 1))
+    faithful, spec = generations(name, behaviour="faithful")
+    list(results(faithful, spec, 1))
     assert faithful.strategy.version == 1
 
 
-def test_the_seeds_serial_loop_looks_at_the_limit_inside_a_generation() -> None:
+def test_the_reference_implementation_checks_the_warm_up_inside_a_generation() -> None:
     """Trap 16: at exactly the limit, the first individual of the second generation is still random."""
-    algorithm, recipe = generations(behaviour="faithful")
-    assert [k for k, _ in groupby(r.job.kind for r in after_warm_up(algorithm, recipe))][:3] == ["random", "critic", "rl"]
+    algorithm, spec = generations(behaviour="faithful")
+    assert [k for k, _ in groupby(r.job.kind for r in after_warm_up(algorithm, spec))][:3] == ["random", "critic", "rl"]
 
 
 @pytest.mark.parametrize("inheritance", ["lamarckian", "baldwinian"])
 def test_evolution_gets_what_was_learned_or_what_was_born(inheritance: str) -> None:
-    algorithm, recipe = generations(inheritance=inheritance)
-    list(results(algorithm, recipe, 1))
-    born = [np.asarray(t.params) for t in generations()[0].strategy.ask(10)]
-    lives = [r for r in results(algorithm, recipe, 2) if r.job.kind != "critic"]
+    algorithm, spec = generations(inheritance=inheritance)
+    list(results(algorithm, spec, 1))
+    trials = generations()[0].strategy.ask(10)
+    born = [np.asarray(t.params) for t in trials[::2] + trials[1::2]]
+    lives = [r for r in results(algorithm, spec, 2) if r.job.kind != "critic"]
     grown = [r.outcomes[0].arrays.get("params", x) for r, x in zip(lives, born, strict=True)]
     assert not np.array_equal(grown[0], born[0])
     order = np.argsort([-r.outcomes[0].fitness for r in lives], kind="stable")[:5]
@@ -81,69 +82,69 @@ def test_evolution_gets_what_was_learned_or_what_was_born(inheritance: str) -> N
 
 
 def test_nobody_learns_in_a_darwinian_world() -> None:
-    algorithm, recipe = generations(inheritance="darwinian")
-    assert {r.job.kind for r in after_warm_up(algorithm, recipe)} == {"es"}
+    algorithm, spec = generations(inheritance="darwinian")
+    assert {r.job.kind for r in after_warm_up(algorithm, spec)} == {"es"}
     assert algorithm.gradient_steps == 0
 
 
 def test_what_is_known_of_an_individual() -> None:
-    algorithm, recipe = generations()
-    after_warm_up(algorithm, recipe)
+    algorithm, spec = generations()
+    after_warm_up(algorithm, spec)
     people = algorithm.individuals()
     assert [p["kind"] for p in people] == ["random"] * 10 + ["rl"] * 5 + ["es"] * 5
     assert set(people[-1]) == {
         "kind",
-        "place",
+        "index",
         "return",
         "length",
         "actor_steps",
-        "pull",
+        "step_size",
         "staleness",
         "distance",
         "variance_floor_fraction",
     }
-    assert sum(float(p["pull"]) for p in people[10:]) == pytest.approx(1.0)
+    assert sum(float(p["step_size"]) for p in people[10:]) == pytest.approx(1.0)
     assert algorithm.individuals() == []
 
 
 def test_individuals_that_stay_are_remembered_again() -> None:
     """Importance mixing: their rows are doubled, and count for how long others learn; nobody plays them."""
     mixing = {"population": 10, "variance": 0.01, "noise_start": 0.01, "importance_mixing": True}
-    algorithm, recipe = generations(strategy=mixing, rl_individuals=0, learner={"critic": {"hidden": [4]}})
+    algorithm, spec = generations(strategy=mixing, rl_individuals=0, learner={"critic": {"hidden": [4]}})
     for version in range(2, 12):
-        list(results(algorithm, recipe, version))
-        kept = algorithm.strategy.reused
+        list(results(algorithm, spec, version))
+        kept = algorithm.strategy.n_reused
         if kept:
             break
     assert kept
     assert len(algorithm._trials) == 10 - kept
     assert algorithm._steps == 10 * kept
     assert algorithm.replay.total == algorithm.learning_steps + 10 * kept
-    first, total = algorithm._kept_rows[0]
+    first, total = algorithm._kept_ranges[0]
     again, original = algorithm.replay.read(first, total), algorithm.replay.read(0, first)
     index = np.flatnonzero((original["obs"] == again["obs"][0]).all(1))[0]
     np.testing.assert_array_equal(original["reward"][index : index + 10], again["reward"])
 
 
-def test_the_restless_critic_of_the_seed_never_waits() -> None:
-    algorithm, recipe = generations("p-cem-rl", critic="parallel", behaviour="faithful", critic_chunk=10)
-    kinds = [r.job.kind for r in results(algorithm, recipe, 3, name="virtual", workers=3)]
+def test_the_free_running_critic_of_the_reference_implementation_never_waits() -> None:
+    algorithm, spec = generations("p-cem-rl", critic_schedule="parallel", behaviour="faithful", critic_steps_per_job=10)
+    kinds = [r.job.kind for r in results(algorithm, spec, 3, name="virtual", workers=3)]
     assert kinds.count("critic") > 2
     assert algorithm.critic_steps == 10 * kinds.count("critic")
 
 
 def test_some_may_fail_but_not_all() -> None:
-    algorithm, recipe = generations("p-cem-rl", env_spec="Broken", kwargs={"how": "raise"})
-    list(results(algorithm, recipe, 4))
+    algorithm, spec = generations("p-cem-rl", env_name="Broken", kwargs={"how": "raise"})
+    list(results(algorithm, spec, 4))
     assert algorithm.version == 4
-    algorithm, recipe = generations("p-cem-rl", env_spec="BreaksLater")
+    algorithm, spec = generations("p-cem-rl", env_name="BreaksLater")
     with pytest.raises(EnvironmentFailure, match="the wheel came off"):
-        list(results(algorithm, recipe, 2))
+        list(results(algorithm, spec, 2))
 
 
-def test_alone_the_restless_critic_takes_turns() -> None:
-    algorithm, recipe = generations("p-cem-rl", critic="parallel", behaviour="faithful", critic_chunk=10)
-    kinds = [r.job.kind for r in results(algorithm, recipe, 3)]
+def test_alone_the_free_running_critic_takes_turns() -> None:
+    algorithm, spec = generations("p-cem-rl", critic_schedule="parallel", behaviour="faithful", critic_steps_per_job=10)
+    kinds = [r.job.kind for r in results(algorithm, spec, 3)]
     assert algorithm.version == 3
     assert kinds.count("critic") >= 10
 
@@ -159,28 +160,28 @@ def test_who_stays_need_not_leave_enough_to_learn(name: str) -> None:
         "importance_mixing": True,
         "divide_variance_by_k": False,
     }
-    algorithm, recipe = generations(name, strategy=mixing, rl_individuals=9)
+    algorithm, spec = generations(name, strategy=mixing, rl_individuals=9)
     few = 0
     for version in range(2, 14):
         steps, before = algorithm._last_steps, algorithm.critic_steps
         learners = min(9, len(algorithm._trials)) if algorithm._trials else 0
         few += 0 < learners < 9
-        list(results(algorithm, recipe, version))
+        list(results(algorithm, spec, version))
         if learners and version > 2:
             assert algorithm.critic_steps - before == steps // learners * learners
     assert few
 
 
 def test_a_warm_up_that_ends_inside_a_generation_harms_nobody() -> None:
-    algorithm, recipe = generations(behaviour="faithful", warmup_moves=False, start_steps=120)
-    list(results(algorithm, recipe, 4))
+    algorithm, spec = generations(behaviour="faithful", warmup_updates_distribution=False, start_steps=120)
+    list(results(algorithm, spec, 4))
     assert algorithm.strategy.version == 2
 
 
 def test_how_many_fail_matters_and_not_who_comes_back_first() -> None:
-    algorithm, recipe = generations("p-cem-rl", strategy={"population": 24})
+    algorithm, spec = generations("p-cem-rl", strategy={"population": 24})
     jobs = algorithm.ask(100)
-    worker = recipe()
+    worker = spec()
     failed = [Outcome(t, float("nan"), reason="lost") for job in jobs[::2] for t in job.tickets]
     algorithm.tell(failed)
     algorithm.tell([o for job in jobs[1::2] for o in job.run(worker)])
@@ -188,12 +189,12 @@ def test_how_many_fail_matters_and_not_who_comes_back_first() -> None:
 
 
 def test_critics_that_never_learn_are_noticed() -> None:
-    algorithm, recipe = generations()
-    worker = recipe()
+    algorithm, spec = generations()
+    worker = spec()
 
     def go_on() -> None:
         while True:
-            (job,) = algorithm.ask(1)
+            job = next_job(algorithm, worker)
             algorithm.tell([Outcome(job.tickets[0], float("nan"), reason="no luck")] if job.kind == "critic" else job.run(worker))
 
     with pytest.raises(Diverged, match=r"10 jobs \(critic\) failed one after the other; the last reason: no luck"):
@@ -206,3 +207,11 @@ def test_where_files_cannot_be_seen_the_result_is_the_same() -> None:
     list(results(*here, 3))
     list(results(*there, 3, name="process", workers=2))
     np.testing.assert_array_equal(here[0].center, there[0].center)
+
+
+def test_a_generation_may_share_its_start() -> None:
+    for shared, expected in ((False, 10), (True, 1)):
+        algorithm, spec = generations("p-cem-rl", common_random_numbers=shared)
+        list(results(algorithm, spec, 1))
+        starts = {r.outcomes[0].arrays["obs"][0, 0].tobytes() for r in results(algorithm, spec, 2) if r.job.kind in ("es", "rl")}
+        assert len(starts) == expected

@@ -35,11 +35,18 @@ def generations(name: str = "cem-rl", **settings: Any) -> tuple[SynchronousHybri
     return parts.algorithm, parts.worker_spec
 
 
-def results(algorithm: Any, recipe: Any, versions: int, **executor: Any) -> Iterator[Result]:
+def results(algorithm: Any, spec: Any, versions: int, **executor: Any) -> Iterator[Result]:
     """What comes back, told, until so many versions are made."""
-    running = make_executor(ExecutorConfig(**{"name": "inline", **executor}), recipe)
+    running = make_executor(ExecutorConfig(**{"name": "inline", **executor}), spec)
     for event in loop(algorithm, running):
         if isinstance(event, Told):
             yield event.result
         if algorithm.version >= versions:
             return
+
+
+def next_job(algorithm: Any, worker: Any) -> Any:
+    """One job for a worker that has all that was published."""
+    for shared in algorithm.publish():
+        worker.receive(shared)
+    return algorithm.ask(1)[0]

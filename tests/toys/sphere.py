@@ -14,7 +14,7 @@ import numpy as np
 
 from baldwin.ops import seeds
 from baldwin.rollout.fingerprint import digest
-from baldwin.types import CENTER, Arrays, Outcome, Perturbation, Trial
+from baldwin.types import CENTER, Arrays, Outcome, Perturbation, Shared, Trial
 
 TARGET = 3.0
 
@@ -30,14 +30,17 @@ class SphereWorker:
     def __init__(self) -> None:
         self.center = np.zeros(0)
 
-    def receive(self, key: str, version: int, arrays: Arrays) -> None:
-        if key == CENTER:
-            self.center = arrays["params"]
+    def receive(self, shared: Shared) -> None:
+        if shared.key == CENTER:
+            self.center = shared.arrays["params"]
 
-    def fingerprint(self) -> dict[str, str]:
+    def shared(self, key: str, version: int) -> Arrays:
+        return {"params": self.center}
+
+    def fingerprint(self, held: Sequence[tuple[str, int]]) -> dict[str, str]:
         return {"center": digest(self.center)}
 
-    def evaluate(self, trials: Sequence[Trial], plan: Any) -> list[Outcome]:
+    def evaluate(self, trials: Sequence[Trial], spec: Any) -> list[Outcome]:
         return [self.one(t) for t in trials]
 
     def one(self, trial: Trial) -> Outcome:
@@ -56,6 +59,7 @@ class Misbehaving:
     times: int
     marks: Path
     ticket: int = 0
+    stream: int | None = None
 
     @property
     def tickets(self) -> tuple[int, ...]:
