@@ -2,14 +2,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: setup demo test check bench slow clean
+.PHONY: setup demo test quick slow check docs bench clean
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt tests/plugin/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]' -e tests/plugin
 	touch $@
 
 demo: $(READY)
@@ -20,7 +21,12 @@ demo: $(READY)
 	@echo "curve: runs/demo/curve.png   video: runs/demo/cartpole.mp4"
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL) --durations 10
+
+# Maths, config, and the contracts on toys in one process: for a first answer while coding.
+quick: $(READY)
+	$(BIN)/python -m pytest $(PARALLEL) tests/ops tests/config tests/strategies tests/networks tests/replay tests/contracts \
+		-k 'not ray and not process and not learns_a_toy and not every_field_is_read'
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout=0
@@ -30,10 +36,14 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/codespell baldwin tests benchmarks examples docs README.md CHANGELOG.md
+	$(BIN)/codespell baldwin tests benchmarks examples docs README.md CHANGELOG.md CONTRIBUTING.md
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: site/index.html"
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.all
 
 clean:
-	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) runs build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

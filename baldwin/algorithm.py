@@ -77,7 +77,7 @@ class AlgorithmEntry:
 
     @property
     def summary(self) -> str:
-        """One line about it."""
+        """The first line of the config's docstring."""
         return (self.config.__doc__ or "").split("\n")[0]
 
 

@@ -35,7 +35,7 @@ class Registry(Mapping[str, T], Generic[T]):
             BaldwinError: another entry has that name.
         """
         if name in self._entries:
-            raise BaldwinError(f"there is an {self._what} {name!r} already: expected a name of its own")
+            raise BaldwinError(f"{self._what} {name!r} is registered already: expected a name of its own")
         self._entries[name] = entry
         return entry
 

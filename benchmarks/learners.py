@@ -43,7 +43,7 @@ def filled(rows: int, folder: Path | None = None) -> ReplayBuffer:
 
 def learner(kind: str, hidden: list[int], **rule: Any) -> Learner:
     policy = {"hidden": hidden, "activation": "relu", "init": "torch", "normalize_obs": False}
-    sizes = {"obs_size": OBS, "actions": ACTIONS, "seed": 1}
+    sizes = {"obs_size": OBS, "n_actions": ACTIONS, "seed": 1}
     critic = {"critic": {"hidden": hidden}}
     if kind == "td3":
         return TD3(PolicyConfig(**policy), TD3UpdateConfig(**critic, **rule), **sizes)

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from baldwin.config import load_config
 from baldwin.executors import ExecutorConfig, RayExecutor, VirtualExecutor
-from baldwin.ops.noise import Noise, weighted_halves
+from baldwin.ops.noise import Noise, split_half_gradient
 from baldwin.rollout import RolloutSpec
 from baldwin.runs.build import build
 from baldwin.runs.journal import read_journal
 from baldwin.runs.run import start, train
-from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Perturbation, Shared, Trial
+from baldwin.types import CENTER, Fingerprint, Outcome, Perturbation, Shared, Trial
 from benchmarks.tools import table
 
 POPULATION, BLOCK, DIM = 11_520, 8, 5_702
@@ -31,7 +31,7 @@ class Costs:
     """Seconds, as measured on this machine."""
 
     step: float  # of the simulator, for each environment
-    vector: float  # of a step of all lanes, besides
+    vector: float  # of a step of all environments, besides
     episode: float  # of beginning one: noise, reset
     jitter: float  # sigma of the log-normal spread of a job's time
     latency: float  # of a job through Ray
@@ -39,15 +39,15 @@ class Costs:
     update: float  # of one generation, all pairs
 
 
-class IdleMeter:
+class NullWorker:
     """A worker for jobs that do nothing."""
 
-    def receive(self, key: str, version: int, arrays: Arrays) -> None: ...
+    def receive(self, shared: Shared) -> None: ...
 
-    def evaluate(self, trials: object, plan: object) -> list[Outcome]:
+    def evaluate(self, trials: object, spec: object) -> list[Outcome]:
         return []
 
-    def fingerprint(self) -> Fingerprint:
+    def fingerprint(self, held: object) -> Fingerprint:
         return {}
 
     def close(self) -> None: ...
@@ -59,6 +59,7 @@ class Cost:
 
     ticket: int
     microseconds: int
+    stream: None = None
 
     @property
     def tickets(self) -> tuple[int, ...]:
@@ -78,10 +79,12 @@ def rollout_costs(name: str) -> tuple[float, float, float, float]:
     for generation in range(8):
         for width in (2, 8, 32):
             trials = [Trial(n, 0, Perturbation(noise, generation, n // 2, 0.05)) for n in range(width)]
-            plan = RolloutSpec("train", 0, np.arange(width, dtype=np.int64), generation, limit=(20, 60, 200)[generation % 3], collect=True)
-            worker.evaluate(trials, plan)  # the first at this width makes the environments
+            spec = RolloutSpec(
+                "train", 0, np.arange(width, dtype=np.int64), generation, max_steps=(20, 60, 200)[generation % 3], collect_moments=True
+            )
+            worker.evaluate(trials, spec)  # the first at this width makes the environments
             begun = time.perf_counter()
-            steps = [o.env_steps for o in worker.evaluate(trials, plan)]
+            steps = [o.env_steps for o in worker.evaluate(trials, spec)]
             times.append(time.perf_counter() - begun)
             made.append((sum(steps), max(steps), width))
     worker.close()
@@ -92,7 +95,7 @@ def rollout_costs(name: str) -> tuple[float, float, float, float]:
 
 def ray_costs() -> tuple[float, float]:
     """(latency of one job, the driver's own time for one of many)."""
-    executor = RayExecutor(IdleMeter, ExecutorConfig(name="ray", workers=2))
+    executor = RayExecutor(NullWorker, ExecutorConfig(name="ray", workers=2))
     try:
         for _ in range(20):
             executor.submit(Cost(0, 0))
@@ -116,7 +119,7 @@ def ray_costs() -> tuple[float, float]:
 
 def update_cost() -> float:
     begun, pairs = time.perf_counter(), 500
-    weighted_halves(Noise((0, 1), ((DIM,),)), 0, np.ones(pairs))
+    split_half_gradient(Noise((0, 1), ((DIM,),)), 0, np.ones(pairs))
     return (time.perf_counter() - begun) / pairs * POPULATION / 2
 
 
@@ -138,7 +141,7 @@ def simulate(played: NDArray[np.int64], workers: int, refill: bool, costs: Costs
     blocks *= np.random.default_rng(1).lognormal(0, costs.jitter, len(blocks))
     jobs = blocks if refill else np.array([part.sum() for part in np.array_split(blocks, workers)])
     config = ExecutorConfig(name="virtual", workers=workers, step_seconds=1e-6, latency=costs.latency, jitter=0.0)
-    executor = VirtualExecutor(IdleMeter, config)
+    executor = VirtualExecutor(NullWorker, config)
     waiting = [Cost(n, int(cost)) for n, cost in enumerate(jobs)]
     while waiting or executor.slots < workers:
         while waiting and executor.slots:

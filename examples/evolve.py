@@ -13,7 +13,7 @@ def main(generations: int = 20) -> float:
     for event in loop(parts.algorithm, executor):
         if isinstance(event, Told) and event.metrics:
             best = max(best, event.metrics["center_return"])
-            print(f"generation {parts.algorithm.version}: population {event.metrics['return_mean']:.1f}, best centre {best:.1f}")
+            print(f"generation {parts.algorithm.version}: population {event.metrics['return_mean']:.1f}, best center {best:.1f}")
         if parts.algorithm.version == generations:
             break
     executor.close()

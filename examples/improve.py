@@ -25,13 +25,13 @@ def main(steps: int = 5000, updates: int = 1000) -> tuple[float, float]:
     replay = ReplayBuffer(replay_columns(3, np.empty((0, 1), np.float32)), capacity=10_000, seed=0)
     live(replay, steps)
     policy = PolicyConfig(hidden=[64, 64], activation="relu", init="torch", normalize_obs=False)
-    learner = TD3(policy, TD3UpdateConfig(batch=128, threads=1, critic_lr=1e-3, actor_lr=1e-3), obs_size=3, actions=1, seed=0)
+    learner = TD3(policy, TD3UpdateConfig(batch_size=128, threads=1, critic_lr=1e-3, actor_lr=1e-3), obs_size=3, n_actions=1, seed=0)
     learner.train_critic(replay, updates)
     spread = np.random.default_rng(1).normal(0, 0.3, (5, learner.actor_vectors().shape[1]))
     learner.set_actor(learner.actor_vectors() + spread.astype(np.float32))
     before = -learner.train_actor(replay, 20)["actor_loss"]
-    learner.train_actor(replay, updates, fresh=False)
-    after = -learner.train_actor(replay, 20, fresh=False)["actor_loss"]
+    learner.train_actor(replay, updates, reset_optimizer=False)
+    after = -learner.train_actor(replay, 20, reset_optimizer=False)["actor_loss"]
     print(f"what the critic thinks of the five: {before:.1f} at first, {after:.1f} in the end")
     return before, after
 

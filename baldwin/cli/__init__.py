@@ -1,1 +1,1 @@
-"""A person speaks: parsing and printing only."""
+"""The command line: parsing and printing only."""

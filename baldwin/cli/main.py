@@ -182,7 +182,7 @@ def replay(directory: RunDir, generation: Annotated[int, typer.Option(metavar="K
 
 @app.command()
 def show(directory: RunDir, as_json: Json = False) -> None:
-    """What ran and where it stands."""
+    """Show what a run is and how far it got."""
     from baldwin.runs.report import describe_run
 
     found = describe_run(directory)

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from baldwin.algorithm import ALGORITHMS, AlgorithmConfig
 from baldwin.config.merge import Tree, merge, overlay, parse_numbers
 from baldwin.config.model import RunConfig
-from baldwin.config.preset import preset_tree, tuned_tree
+from baldwin.config.preset import algorithm_defaults, preset_tree, tuned_tree
 from baldwin.config_base import ConfigModel
 from baldwin.errors import ConfigError, nearest
 
@@ -50,9 +50,7 @@ def _algorithm_and_env(algorithm: str | None, env: str | None, preset: str | Non
         raise ConfigError(f"expected a PRESET or --algo and --env, not both; got {preset!r} too. Leave one out")
     if algorithm is not None:
         ALGORITHMS.find(algorithm)
-    if env is None:
-        return {"algorithm": {"name": algorithm}}
-    return tuned_tree(algorithm or "es", env)
+    return algorithm_defaults(algorithm or "es") if env is None else tuned_tree(algorithm or "es", env)
 
 
 def parse_override(text: str) -> Tree:

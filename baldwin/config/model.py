@@ -45,7 +45,7 @@ class StopSection(ConfigModel):
 
 
 class RunConfig(ConfigModel):
-    """A whole run."""
+    """Everything that defines a run: the keys of a config file."""
 
     env: EnvConfig
     policy: PolicyConfig = PolicyConfig()

@@ -30,7 +30,7 @@ class Preset:
 
     @property
     def about(self) -> str:
-        """One line for people."""
+        """One line: algorithm, environment, summary, source and measured score."""
         return f"{self.algorithm} in {self.env}: {self.summary} (source: {self.source}; measured: {self.measured})"
 
 

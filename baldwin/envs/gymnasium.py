@@ -99,7 +99,7 @@ class GymnasiumVectorEnv:
     def __init__(self, config: EnvConfig, env_spec: EnvSpec, width: int) -> None:
         self.width = width
         self.failures: dict[int, str] = {}
-        self._config, self._world = config, env_spec
+        self._config, self._env_spec = config, env_spec
         self._envs: list[gym.Env[Any, Any] | None] = [None] * width
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)

@@ -20,7 +20,7 @@ class InlineExecutor:
 
     @property
     def workers(self) -> int:
-        """This process."""
+        """One: this process."""
         return 1
 
     @property
@@ -38,7 +38,7 @@ class InlineExecutor:
         self._queue.append(job)
 
     def wait(self) -> list[Result]:
-        """Run what was submitted."""
+        """Run the submitted jobs and return their results."""
         queue, self._queue = self._queue, []
         results = []
         for job in queue:

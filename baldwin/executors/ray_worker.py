@@ -117,7 +117,7 @@ class WorkerHandle:
 
 @dataclass(slots=True)
 class Counts:
-    """Events since the start."""
+    """How often what happened since the start: deaths, retries, bytes sent and so on."""
 
     deaths: int = 0
     timeouts: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,16 +38,31 @@ class AsynchronousConfig(HybridConfig):
 
     rl_ratio: float = Field(0.5, ge=0, le=1, description="Target fraction of individuals that learn by gradient")
     rl_gain: PositiveFloat = Field(50.0, description="Gain of the controller that keeps that fraction")
-    mean_episodes: PositiveInt | None = Field(
-        None, description="Episodes of the mean after each individual; default: 5, or 1 with common_random_numbers"
-    )
     actor_steps_window: PositiveInt = Field(10, description="Actor steps of an individual: the summed length of so many episodes before it")
     critic_steps_per_job: PositiveInt = Field(1000, description="Critic updates per job")
     critic_ratio: PositiveFloat = Field(1.0, description="Critic updates for each learning step, at most")
     max_critic_lag: PositiveInt = Field(5, description="Jobs that the critic may be behind before individuals wait for it")
     back_pressure: bool | None = Field(None, description="Individuals wait while the critic is that far behind. faithful: no; fixed: yes")
-    count_evaluations: bool | None = Field(None, description="The mean's episodes count as environment steps. faithful: no; fixed: yes")
     steps_per_epoch: PositiveInt = Field(1000, description="Learning steps per line of metrics: the generation of this algorithm")
+
+    def steps_between_versions(self, episode: int) -> int:
+        """An epoch, which ends with an episode."""
+        return self.steps_per_epoch + episode
+
+    @property
+    def resolved_strategy(self) -> Any:
+        """The config of the distribution, with every switch resolved."""
+        return self.strategy  # type: ignore[attr-defined]
+
+
+class BaselineHybridConfig(AsynchronousConfig):
+    """An asynchronous hybrid that compares individuals with the mean."""
+
+    mean_episodes: PositiveInt | None = Field(
+        None, description="Episodes of the mean after each individual; default: 5, or 1 with common_random_numbers"
+    )
+    count_evaluations: bool | None = Field(None, description="The mean's episodes count as environment steps. faithful: no; fixed: yes")
+    common_random_numbers: bool = Field(False, description="The mean is played once after each individual, from the same start")
 
     @property
     def real_mean_episodes(self) -> int:
@@ -60,23 +75,14 @@ class AsynchronousConfig(HybridConfig):
             raise ValueError("common_random_numbers plays the mean once, from the individual's start: leave mean_episodes out")
         return self
 
-    def steps_between_versions(self, episode: int) -> int:
-        """An epoch, which ends with an episode."""
-        return self.steps_per_epoch + episode
-
-    @property
-    def resolved_strategy(self) -> Any:
-        """The config of the distribution, with every switch resolved."""
-        return self.strategy  # type: ignore[attr-defined]
-
 
 class HybridACEMConfig(ACEMUpdateConfig):
-    """As in AES-RL's code."""
+    """The update of ACEM with the defaults of AES-RL's code."""
 
     divide_variance_by_k: bool = Field(True, description="Divide the parents' variance by their number once more, as AES-RL's code does")
 
 
-class AESRLConfig(AsynchronousConfig):
+class AESRLConfig(BaselineHybridConfig):
     """AES-RL: asynchronous ES and a gradient learner, each individual moving the mean by its gain over it."""
 
     name: Literal["aes-rl"] = "aes-rl"
@@ -90,7 +96,7 @@ class ACEMRLConfig(AsynchronousConfig):
     strategy: HybridACEMConfig = HybridACEMConfig()
 
 
-class OnePlusOneRLConfig(AsynchronousConfig):
+class OnePlusOneRLConfig(BaselineHybridConfig):
     """(1+1)-ES with the 1/5 rule, and a gradient learner."""
 
     name: Literal["one-plus-one-rl"] = "one-plus-one-rl"
@@ -128,7 +134,8 @@ class AsynchronousHybrid(HybridAlgorithm):
     @property
     def env_steps(self) -> int:
         """Environment steps of training; without the mean's episodes, where those do not count."""
-        counted = self.config.resolve_switch(self.config.count_evaluations, faithful=False)
+        config = self.config
+        counted = not isinstance(config, BaselineHybridConfig) or config.resolve_switch(config.count_evaluations, faithful=False)
         return self.simulator_steps if counted else self.learning_steps
 
     # One individual, from the draw to the update of the distribution:
@@ -187,8 +194,9 @@ class AsynchronousHybrid(HybridAlgorithm):
 
     def _open_baseline(self, individual: int) -> int:
         """Play the mean as it is now, from the individual's start if they share it."""
-        start = individual if self.config.common_random_numbers else -1
-        episodes = self.config.real_mean_episodes
+        config = cast("BaselineHybridConfig", self.config)
+        start = individual if config.common_random_numbers else -1
+        episodes = config.real_mean_episodes
         return self._open_job("mean", individual, self._distribution_version, self.center, episodes=episodes, start=start)
 
     def _on_baseline(self, pending: PendingJob, outcome: Outcome) -> Metrics | None:

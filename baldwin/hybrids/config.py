@@ -57,7 +57,7 @@ class HybridSACConfig(SACUpdateConfig):
 
 
 class HybridConfig(AlgorithmConfig):
-    """Evolution and gradient together."""
+    """What every hybrid has: its learner, its replay buffer, and how the two halves are joined."""
 
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [400, 300], "activation": "tanh", "init": "torch", "normalize_obs": False}
     renamed: ClassVar[dict[str, str]] = {
@@ -83,9 +83,6 @@ class HybridConfig(AlgorithmConfig):
     )
     warmup_updates_distribution: bool | None = Field(None, description="Random episodes update the distribution. faithful: yes; fixed: no")
     scale_target_noise: bool | None = Field(None, description="Target noise is in units of the action range. faithful: no; fixed: yes")
-    common_random_numbers: bool = Field(
-        False, description="Individuals that are compared, or an individual and the mean, start from the same state"
-    )
 
     @field_validator("learner", mode="before")
     @classmethod

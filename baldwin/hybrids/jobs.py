@@ -38,7 +38,7 @@ class TrainCritic:
 
     @property
     def kind(self) -> str:
-        """For the timeline."""
+        """critic, for the timeline."""
         return "critic"
 
     @property
@@ -80,7 +80,7 @@ class ImproveAndEvaluate:
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """That of the episode."""
+        """The ticket of the episode."""
         return self.episode.tickets
 
     def run(self, worker: Worker) -> list[Outcome]:

@@ -37,7 +37,7 @@ class Finished(NamedTuple):
 
 
 class HybridCEMConfig(CEMUpdateConfig):
-    """As in AES-RL's code."""
+    """The update of CEM with the defaults of AES-RL's code."""
 
     noise_tau: float = Field(0.9, ge=0, lt=1, description="How slowly it goes from one to the other; CEM-RL has 0.95")
     divide_variance_by_k: bool = Field(
@@ -49,6 +49,7 @@ class SynchronousConfig(HybridConfig):
     """What both versions of CEM-RL have besides."""
 
     strategy: HybridCEMConfig = HybridCEMConfig()
+    common_random_numbers: bool = Field(False, description="All individuals of a generation start from the same state")
     rl_individuals: int = Field(5, ge=0, description="Individuals that learn by gradient; their mirror images do not")
     buffer_size: PositiveInt = Field(1_000_000, description="Transitions in the replay buffer")
     checkpoint_slack: PositiveInt = Field(
@@ -56,7 +57,7 @@ class SynchronousConfig(HybridConfig):
     )
 
     def steps_between_versions(self, episode: int) -> int:
-        """Those of a generation."""
+        """Learning steps of a generation with episodes of that length."""
         return self.strategy.population * episode
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from baldwin.config_base import ConfigModel
 from baldwin.errors import ConfigError, Diverged
-from baldwin.networks import Forward, NetworkConfig, Normalizer, PolicyConfig, StackedNetwork, make_network
+from baldwin.networks import NetworkConfig, Normalizer, PolicyConfig, StackedNetwork, make_network
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.targets import bootstrap_discount
@@ -187,10 +187,7 @@ class Learner(ABC):
     def q_values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """Smallest value of the critics [B] for raw observations and these actions, or the actor's own greedy ones."""
         x = self._normalizer(torch.from_numpy(np.array(obs, np.float32)).to(self.device))
-        if action is None:
-            chosen = self._greedy(split_batch(self.actor.each, len(self.actor.params), x))
-        else:
-            chosen = torch.from_numpy(np.array(action)).to(self.device)
+        chosen = self._greedy(self.actor.split(x)) if action is None else torch.from_numpy(np.array(action)).to(self.device)
         return np.asarray(self._min_q(x, chosen).cpu().numpy())
 
     @abstractmethod
@@ -249,21 +246,9 @@ class Learner(ABC):
     def _min_q(self, obs: Tensor, action: Tensor) -> Tensor:
         return self.critic(obs, action).squeeze(-1).amin(0)
 
-    def _randn_like(self, like: Tensor) -> Tensor:
-        return torch.randn(like.shape, generator=self._generator, device=self.device)
-
     @contextlib.contextmanager
     def _compute_context(self) -> Iterator[None]:
         """Threads and precision of the config inside; what was set before again afterwards."""
         half = self.config.precision == "bfloat16"
         with threads(int(self._resolved.threads)), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             yield
-
-
-def split_batch(forward: Forward, networks: int, x: Tensor) -> Tensor:
-    """Outputs [B, out] of several networks for one batch [B, in], each for an equal share of it."""
-    if networks == 1:
-        return forward(x[None])[0]
-    share = -(-len(x) // networks)
-    padded = torch.cat([x, x[: networks * share - len(x)]])
-    return forward(padded.view(networks, share, -1)).flatten(0, 1)[: len(x)]

@@ -55,8 +55,8 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig):
 
     @property
     def exploration_std(self) -> float:
-        """Standard deviation of the noise on actions while collecting, where exploration is by noise."""
-        return float(getattr(self, "exploration_noise", 0.0))
+        """Standard deviation of the noise on actions while collecting: none, unless a learner explores by noise."""
+        return 0.0
 
     @property
     def real_steps_per_epoch(self) -> int:

@@ -18,15 +18,15 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
-from baldwin.learners.learner import BatchSampler, Learner, LearnerConfig, TensorBatch, split_batch
+from baldwin.learners.learner import BatchSampler, Learner, LearnerConfig, TensorBatch
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.networks import PolicyConfig, StackedParams
+from baldwin.networks import PolicyConfig
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian
 from baldwin.types import Arrays, Metrics, State
 
 
 class SACUpdateConfig(LearnerConfig):
-    """One update of SAC."""
+    """Hyper-parameters of one update of SAC."""
 
     renamed: ClassVar[dict[str, str]] = {
         "ensemble": "n_critics",
@@ -89,7 +89,7 @@ class SACBase(Learner):
         super().__init__(policy, config, obs_size=obs_size, n_actions=n_actions, n_outputs=n_outputs, critics=critics, seed=seed)
         self._target_entropy = auto_target_entropy if config.target_entropy == "auto" else config.target_entropy
         start = config.init_alpha if config.alpha == "auto" else config.alpha
-        self.log_alpha = StackedParams(np.full((1, 1), math.log(start), np.float32), config.alpha_lr, self.device)
+        self._set_log_alpha(math.log(start))
 
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Critics always, actor and temperature every `policy_delay` updates, targets always."""
@@ -107,7 +107,7 @@ class SACBase(Learner):
         """Critics, their targets, and the temperature, which follows the entropy of the policy that gives the next actions."""
         alpha = self._alpha()
         with torch.no_grad():
-            next_out = split_batch(self.actor.target_each, len(self.actor.target), batch.next_obs)
+            next_out = self.actor.split(batch.next_obs, target=True)
         report = self._step_critic(batch, next_out, alpha)
         self.critic.soft_update(self.config.tau)
         return report | self._step_alpha(report["entropy"], alpha)
@@ -127,32 +127,41 @@ class SACBase(Learner):
 
     def alpha_loss(self, entropy: Tensor) -> Tensor:
         """log alpha (H - target H): the weight falls while there is more entropy than the target."""
-        return (self.log_alpha.params * (entropy - self._target_entropy)).sum()
+        return self.log_alpha * (entropy - self._target_entropy)
 
     def train_critic(self, sampler: BatchSampler, k: int, target_policy: NDArray[np.float32] | None = None) -> Metrics:
         """As for every learner; SAC has no target actor, so by default the actor itself gives the next actions."""
         return super().train_critic(sampler, k, self.actor_vectors() if target_policy is None else target_policy)
 
     def critic_state(self) -> State:
-        """With the temperature."""
-        return super().critic_state() | {"log_alpha": self.log_alpha.state_dict()}
+        """The critics' state and the temperature."""
+        adam = {name: value.cpu().numpy().copy() for name, value in self._alpha_adam.state[self.log_alpha].items()}
+        return super().critic_state() | {"log_alpha": self.log_alpha.detach().cpu().numpy().copy(), "alpha_adam": adam}
 
     def load_critic_state(self, state: State) -> None:
         """Continue from a `critic_state`."""
         super().load_critic_state(state)
-        self.log_alpha.load_state_dict(state["log_alpha"])
+        self._set_log_alpha(float(state["log_alpha"]))
+        if state["alpha_adam"]:  # none before the first step
+            self._alpha_adam.state[self.log_alpha] = {
+                n: torch.from_numpy(np.array(a)).to(self.device) for n, a in state["alpha_adam"].items()
+            }
 
     def frozen_critic(self, state: State) -> dict[str, NDArray[Any]]:
-        """With the temperature."""
-        return super().frozen_critic(state) | {"log_alpha": state["log_alpha"]["params"]}
+        """The critics and the temperature, as updates of an actor read them."""
+        return super().frozen_critic(state) | {"log_alpha": state["log_alpha"]}
 
     def load_frozen_critic(self, arrays: Arrays) -> None:
-        """With the temperature."""
+        """Prepare for `train_actor`: critics and temperature from `frozen_critic`."""
         super().load_frozen_critic(arrays)
-        self.log_alpha.reset(arrays["log_alpha"])
+        self._set_log_alpha(float(arrays["log_alpha"]))
+
+    def _set_log_alpha(self, value: float) -> None:
+        self.log_alpha = torch.tensor(value, device=self.device, requires_grad=True)
+        self._alpha_adam = torch.optim.Adam([self.log_alpha], self.config.alpha_lr, fused=True)
 
     def _alpha(self) -> Tensor:
-        return self.log_alpha.params.detach().exp().squeeze()
+        return self.log_alpha.detach().exp()
 
     def _step_critic(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> dict[str, Tensor]:
         loss, q, entropy = self.critic_loss(batch, next_out, alpha)
@@ -167,7 +176,9 @@ class SACBase(Learner):
 
     def _step_alpha(self, entropy: Tensor, alpha: Tensor) -> dict[str, Tensor]:
         if self.config.alpha == "auto":
-            self.log_alpha.minimize(self.alpha_loss(entropy))
+            self._alpha_adam.zero_grad()
+            self.alpha_loss(entropy).backward()  # type: ignore[no-untyped-call]
+            self._alpha_adam.step()
         return {"alpha": alpha}
 
     def _min_over_subset(self, q: Tensor) -> Tensor:
@@ -215,7 +226,7 @@ class SAC(SACBase):
 
     def _sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = split_gaussian(out)
-        return tanh_gaussian(mean, log_std, self._randn_like(mean))
+        return tanh_gaussian(mean, log_std, torch.randn(mean.shape, generator=self._generator, device=self.device))
 
 
 register(AlgorithmEntry(SACConfig, build_off_policy, "learner", "arXiv 1812.05905, 1910.07207, 2101.05982"))

@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
-from baldwin.learners.learner import Learner, LearnerConfig, TensorBatch, split_batch
+from baldwin.learners.learner import Learner, LearnerConfig, TensorBatch
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
 from baldwin.networks import PolicyConfig
 from baldwin.types import State
 
 
 class TD3UpdateConfig(LearnerConfig):
-    """One update of TD3. Noise is in units of half the action range."""
+    """Hyper-parameters of one update of TD3. Noise is in units of half the action range."""
 
     target_noise: float = Field(0.2, ge=0, description="Standard deviation of the noise on target actions")
     target_noise_clip: float = Field(0.5, ge=0, description="Bound of that noise")
@@ -38,6 +38,11 @@ class TD3Config(OffPolicyConfig, TD3UpdateConfig):
     name: Literal["td3"] = "td3"
     start_steps: int = Field(25_000, ge=0, description="Random actions and no updates until then")
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation of the noise on actions while collecting")
+
+    @property
+    def exploration_std(self) -> float:
+        """`exploration_noise`."""
+        return self.exploration_noise
 
 
 class TD3(Learner):
@@ -80,8 +85,8 @@ class TD3(Learner):
     def critic_loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
         """Sum over both critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s')); and Q [2, B]."""
         with torch.no_grad():
-            next_action = torch.tanh(split_batch(self.actor.target_each, len(self.actor.target), batch.next_obs))
-            noise = self._randn_like(next_action)
+            next_action = torch.tanh(self.actor.split(batch.next_obs, target=True))
+            noise = torch.randn(next_action.shape, generator=self._generator, device=self.device)
             next_action = smooth_target_action(next_action, noise, self.config.target_noise, self.config.target_noise_clip)
             q_next = self.critic.target_forward(batch.next_obs, next_action).squeeze(-1)  # [2, B]
             y = batch.reward + batch.discount * q_next.amin(0)

@@ -5,7 +5,7 @@ from baldwin.networks.actions import ActionMap
 from baldwin.networks.config import NetworkConfig, PolicyConfig
 from baldwin.networks.greedy import GreedyPolicy, Normalizer
 from baldwin.networks.network import NETWORKS, Forward, Network, make_network
-from baldwin.networks.stacked import StackedNetwork, StackedParams
+from baldwin.networks.stacked import StackedNetwork
 from baldwin.networks.stacked_policies import StackedPolicies, stack_trials
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Normalizer",
     "PolicyConfig",
     "StackedNetwork",
-    "StackedParams",
     "StackedPolicies",
     "make_network",
     "stack_trials",

@@ -1,8 +1,4 @@
-"""The forward pass of N perceptrons at once, as one node of the autograd graph.
-
-Autograd's own backward pass would have several nodes per layer and concatenate the gradients of all layers in the end.
-This one writes the gradient of each layer straight to its place in one row [D] per network, in buffers that are kept.
-"""
+"""N perceptrons at once as one node of the autograd graph, whose backward pass writes all gradients into one kept row [D] per network."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ def find_class(path: str) -> type[nn.Module]:
         module = importlib.import_module(module_name)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"policy.module {path!r}: cannot import {module_name!r} ({problem}). Expected package.module:Class.") from error
+        raise ConfigError(f"module {path!r}: cannot import {module_name!r} ({problem}). Expected package.module:Class.") from error
     found = getattr(module, name, None)
     if not (inspect.isclass(found) and issubclass(found, nn.Module)):
-        raise ConfigError(f"policy.module {path!r}: {module_name!r} has no nn.Module {name!r}.{nearest(name, vars(module))}")
+        raise ConfigError(f"module {path!r}: {module_name!r} has no nn.Module {name!r}.{nearest(name, vars(module))}")
     return found
 
 
@@ -50,7 +50,7 @@ class ModuleNetwork:
         if not named or not isinstance(out, Tensor) or tuple(out.shape) != (1, n_outputs):
             got = f"{len(named)} parameters and an output of {tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__}"
             raise ConfigError(
-                f"policy.module {path!r}: expected parameters and an output of shape (1, {n_outputs}) for an input of (1, {n_inputs}); got {got}"
+                f"module {path!r}: expected parameters and an output of shape (1, {n_outputs}) for an input of (1, {n_inputs}); got {got}"
             )
         self._names = list(named)
         self.shapes: tuple[Shape, ...] = tuple(tuple(p.shape) for p in named.values())
@@ -65,7 +65,7 @@ class ModuleNetwork:
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             raise ConfigError(
-                f"policy.module {path!r} failed: {problem}. It is made as Class(n_inputs, n_outputs, **policy.kwargs) and called with [B, n_inputs]"
+                f"module {path!r} failed: {problem}. It is made as Class(n_inputs, n_outputs, **kwargs) and called with [B, n_inputs]"
             ) from error
 
     def init(self, seed: int, stream: Stream = Stream.INIT) -> NDArray[np.float32]:

@@ -34,7 +34,7 @@ class Network(Protocol):
         """The same for a batch each, [N, B, in] -> [N, B, out], differentiable in parameters and inputs."""
 
     def bind_low_rank(self, center: Tensor, noise: Noise, normals: Tensor) -> Forward:
-        """The forward pass of N networks around one centre [D]; `normals` [N, size] are scaled low-rank factors."""
+        """The forward pass of N networks around one center [D]; `normals` [N, size] are scaled low-rank factors."""
 
 
 NetworkBuilder = Callable[["NetworkConfig", int, int], Network]

@@ -50,7 +50,7 @@ def stack_trials(policy: Network, trials: Sequence[Trial], center: Tensor, width
 
 
 def _draws(recipes: list[Perturbation]) -> list[np.ndarray[tuple[int], np.dtype[np.float32]]]:
-    """Raw normals of each; the two of a pair are neighbours and share one draw, and the centre needs none."""
+    """Raw normals of each; the two of a pair are neighbours and share one draw, and the center needs none."""
     out: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
     last: tuple[int, int] | None = None
     for r in recipes:

@@ -21,18 +21,18 @@ class Moments:
 
     @staticmethod
     def empty(size: int) -> Moments:
-        """Of nothing seen."""
+        """Moments of no observations."""
         return Moments(0.0, np.zeros(size), np.zeros(size))
 
     @staticmethod
     def of(rows: NDArray[Any]) -> Moments:
-        """Of the rows of a matrix [B, D]."""
+        """Moments of the rows of a matrix [B, D]."""
         rows = np.asarray(rows, np.float64)
         mean = rows.mean(0)
         return Moments(float(len(rows)), mean, np.square(rows - mean).sum(0))
 
     def merge(self, other: Moments) -> Moments:
-        """Of both together."""
+        """Moments of both sets of observations together."""
         if not other.count:
             return self
         count = self.count + other.count

@@ -38,7 +38,7 @@ def z_score(fitness: Vector) -> Vector:
 
 
 def raw(fitness: Vector) -> Vector:
-    """F itself."""
+    """The fitness unchanged."""
     return np.asarray(fitness, np.float64)
 
 

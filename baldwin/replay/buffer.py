@@ -106,7 +106,7 @@ class ViewSampler:
     samples: int = 0
 
     def sample(self, k: int, batch_size: int, n_step: int = 1, gamma: float = 1.0) -> Batch:
-        """k uniform batches."""
+        """k uniform batches [k, B, ...]; the next call has other random numbers."""
         self.samples += 1
         return self.view.sample((*self.key, self.samples - 1), k, batch_size, n_step, gamma)
 

@@ -1,1 +1,1 @@
-"""One run, remembered: built, driven, written down, resumed, shown."""
+"""One run: building, training, journal, checkpoints, resume, reports, videos."""

@@ -43,7 +43,7 @@ class Checkpoint:
 
 @contextmanager
 def translate_disk_errors(what: str) -> Iterator[None]:
-    """Turn a refusal of the disk into one clear message."""
+    """Raise a StorageError with a clear message where the disk is full, read-only or over quota."""
     try:
         yield
     except OSError as error:
@@ -125,7 +125,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Oldest first."""
+    """Folders of all checkpoints, oldest first."""
     return sorted(p for p in folder.glob("[0-9]*") if p.is_dir()) if folder.is_dir() else []
 
 

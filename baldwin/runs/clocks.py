@@ -23,7 +23,7 @@ class Clock:
 
     @property
     def wall(self) -> float:
-        """Seconds on the wall."""
+        """Wall-clock seconds, of earlier processes too."""
         return self.wall_before + time.monotonic() - self._wall
 
     @property
@@ -46,7 +46,7 @@ class StragglerMeter:
     last: float = -math.inf
 
     def add(self, result: Result) -> None:
-        """Count a job."""
+        """Add the time of a finished job."""
         self.busy += result.finished - result.started
         self.first, self.last = min(self.first, result.started), max(self.last, result.finished)
 
@@ -61,12 +61,12 @@ class IdleMeter:
     """How long each worker had nothing to do: from the end of a job to the start of its next one."""
 
     free: dict[int, float] = field(default_factory=dict)  # worker -> when its last job ended
-    gaps: dict[int, float] = field(default_factory=dict)  # since the last turn
+    gaps: dict[int, float] = field(default_factory=dict)  # since the last call
     popped: float = -math.inf
     now: float = -math.inf
 
     def add(self, result: Result) -> None:
-        """Count a job."""
+        """Add the time of a finished job."""
         if math.isinf(self.popped):
             self.popped = result.started
         since = self.free.get(result.worker, self.popped)
@@ -74,7 +74,7 @@ class IdleMeter:
         self.free[result.worker], self.now = result.finished, max(self.now, result.finished)
 
     def pop(self) -> Metrics:
-        """The share of the time since the last turn, of each worker that came back meanwhile; of the first few, if there are many."""
+        """The share of the time since the last call, of each worker that came back meanwhile; of the first few, if there are many."""
         seconds, self.popped = self.now - self.popped, self.now
         gaps, self.gaps = self.gaps, {}
         return {f"idle/{worker}": min(1.0, gaps[worker] / seconds) for worker in sorted(gaps)[:MOST_WORKERS]} if seconds > 0 else {}

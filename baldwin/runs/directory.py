@@ -100,7 +100,7 @@ class RunDirectory:
         self._lock.flush()
 
     def unlock(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         if self._lock:
             self._lock.close()
             self._lock = None

@@ -21,7 +21,7 @@ FRESH = 1  # seeds that training never evaluates on
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores of one policy."""
+    """Returns of one policy on held-out seeds, and statistics of them."""
 
     generation: int
     params_sha256: str
@@ -38,7 +38,7 @@ class Evaluation:
     returns: list[float]
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """All fields, for JSON."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""Signals that something is off, in plain words, with the knob to turn."""
+"""Warnings about the metrics of a run, each with the config key to change."""
 
 from __future__ import annotations
 

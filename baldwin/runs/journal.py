@@ -74,7 +74,7 @@ class Journal:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """No more records."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, record: bytes) -> None:
@@ -88,7 +88,7 @@ def journal_size(path: Path) -> int:
 
 
 def encode(meta: dict[str, Any], outcomes: list[Outcome]) -> bytes:
-    """A record as bytes."""
+    """A record as bytes, with its size and checksum."""
     body = b""
     if outcomes:
         arrays: dict[str, Any] = {

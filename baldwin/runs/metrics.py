@@ -31,7 +31,7 @@ class JsonLines:
         return self._file.seek(0, 2)
 
     def write(self, content: Mapping[str, float | str]) -> None:
-        """Add a line."""
+        """Append a JSON object; numbers that are not finite become null."""
         line = {k: (v if isinstance(v, str) or math.isfinite(v) else None) for k, v in content.items()}
         with translate_disk_errors(self._what):
             self._file.write(json.dumps(line).encode() + b"\n")
@@ -42,7 +42,7 @@ class JsonLines:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         self._file.close()
 
 
@@ -61,7 +61,7 @@ class MetricsWriter(JsonLines):
             self._tensorboard.write({k: v for k, v in metrics.items() if k not in ("env_steps", "generation")}, int(metrics["env_steps"]))
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         super().close()
         self._tensorboard.close()
 
@@ -82,12 +82,12 @@ class TensorBoardWriter:
             self._add(step=env_steps + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, metrics: Metrics, step: int) -> None:
-        """Scalars at this step."""
+        """Add scalars at an environment step."""
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._add(step=step, summary=self._summary(value=values))
 
     def close(self) -> None:
-        """No more events."""
+        """Close the file."""
         self._file.close()
 
     def _add(self, **content: Any) -> None:

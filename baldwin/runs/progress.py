@@ -20,19 +20,19 @@ from baldwin.types import Metrics
 
 LINE_SECONDS = 10.0
 SIGNALS = {
-    "unperturbed_percentile": "unperturbed percentile",
-    "unperturbed_rank": "unperturbed rank",
+    "center_percentile": "percentile of the center",
+    "center_rank": "rank of the center",
     "split_half_cosine": "split-half cosine",
     "tie_fraction": "ties",
     "update_ratio": "update ratio",
     "truncated_fraction": "truncated",
-    "pull": "pull on the mean",
+    "step_size": "step of the mean",
     "staleness": "staleness",
     "variance_mean": "variance, mean",
     "rl_fraction": "individuals that learn",
-    "critic_steps_per_learning_step": "critic steps a learning step",
+    "critic_steps_per_learning_step": "critic updates per learning step",
     "q_mean": "Q, mean",
-    "q_bias": "Q less realised return",
+    "q_bias": "Q minus return",
     "critic_loss": "critic loss",
     "entropy": "entropy",
     "alpha": "temperature",
@@ -56,7 +56,7 @@ def make_progress(config: RunConfig, console: Console, quiet: bool) -> Progress:
     return LiveProgress(config, console) if console.is_terminal else PlainProgress(config, console)
 
 
-def share_done(config: RunConfig, line: Metrics) -> float:
+def fraction_done(config: RunConfig, line: Metrics) -> float:
     """How far the nearest budget is used up, in [0, 1]."""
     budgets = [
         (config.stop.env_steps, line.get("env_steps", 0)),
@@ -68,8 +68,8 @@ def share_done(config: RunConfig, line: Metrics) -> float:
 
 
 def eta(config: RunConfig, line: Metrics, begun: tuple[float, float], seconds: float) -> str:
-    """Time to the end of the budget, judged from what this process did so far."""
-    done = share_done(config, line)
+    """Time to the end of the budget, estimated from the speed of this process so far."""
+    done = fraction_done(config, line)
     gained = done - begun[0]
     if gained <= 0 or seconds <= 0:
         return "-"
@@ -78,10 +78,10 @@ def eta(config: RunConfig, line: Metrics, begun: tuple[float, float], seconds: f
 
 
 class Silent:
-    """Nothing to see."""
+    """Progress for --quiet: prints nothing."""
 
     def __call__(self, run: Run, line: Metrics) -> None:
-        """Say nothing."""
+        """Ignore a line of metrics."""
 
     def __enter__(self) -> Self:
         return self
@@ -100,10 +100,10 @@ class PlainProgress(Silent):
         self._begun: tuple[float, float] | None = None
 
     def __call__(self, run: Run, line: Metrics) -> None:
-        """Print what is new."""
+        """Print a line of metrics."""
         now = time.monotonic()
         if self._begun is None:
-            self._begun = (share_done(self._config, line), now)
+            self._begun = (fraction_done(self._config, line), now)
         if run.warnings != self._warned:
             self._warned = run.warnings
             for text in run.warnings:
@@ -142,10 +142,10 @@ class LiveProgress(Silent):
         self._live.__exit__(kind, error, trace)
 
     def __call__(self, run: Run, line: Metrics) -> None:
-        """Redraw."""
+        """Redraw with a new line of metrics."""
         now = time.monotonic()
         if self._begun is None:
-            self._begun = (share_done(self._config, line), now)
+            self._begun = (fraction_done(self._config, line), now)
         self._best = max(self._best, line.get("score", self._best))
         self._live.update(self._draw(run, now))
 
@@ -172,6 +172,6 @@ class LiveProgress(Silent):
         right = [(name, f"{last[key]:.3g}") for key, name in SIGNALS.items() if key in last]
         for (a, b), (c, d) in zip_longest(left, right, fillvalue=("", "")):
             table.add_row(a, b, c, d)
-        parts: list[Table | ProgressBar | Text] = [table, ProgressBar(total=1.0, completed=share_done(config, last), width=60)]
+        parts: list[Table | ProgressBar | Text] = [table, ProgressBar(total=1.0, completed=fraction_done(config, last), width=60)]
         parts += [Text(f"warning: {text}", style="yellow") for text in run.warnings]
         return Group(*parts)

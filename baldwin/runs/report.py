@@ -24,7 +24,7 @@ AXES = {"env_steps": "environment steps", "learning_steps": "learning steps", "w
 
 
 def describe_run(path: Path) -> dict[str, Any]:
-    """What ran, and where it stands by its newest good checkpoint."""
+    """What a run is, and how far it is by its newest good checkpoint."""
     directory = RunDirectory.find(path)
     config = directory.read_config()
     checkpoint, complaints = newest_checkpoint(directory.checkpoints)
@@ -71,7 +71,7 @@ class Curve:
     score: Vector
 
     def x(self, axis: str) -> Vector:
-        """Where the scores stand on an axis."""
+        """Positions of the scores on an axis: steps or seconds."""
         return {"env_steps": self.env_steps, "learning_steps": self.learning_steps, "wall_seconds": self.wall_seconds}[axis]
 
     def at(self, axis: str, grid: Vector) -> Vector:

@@ -27,7 +27,7 @@ MEANING = {
     "rl": "individual: actor steps, then an episode",
     "es": "individual: an episode",
     "random": "random episode",
-    "mean": "the mean, to judge by",
+    "mean": "the mean, as the baseline",
     "train": "episodes",
     "collect": "episodes",
     "evaluate": "evaluation",
@@ -35,7 +35,7 @@ MEANING = {
 
 
 class Span(NamedTuple):
-    """A job."""
+    """One job on one worker, from start to finish."""
 
     kind: str
     worker: int
@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The jobs of a run, or of a stretch of it."""
+    """The jobs of a run, or of a part of it."""
 
     spans: list[Span]
     workers: tuple[int, ...]
@@ -54,7 +54,7 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Seconds from the first start to the last finish."""
         return self.end - self.begin
 
     def busy(self) -> dict[int, dict[str, float]]:
@@ -69,7 +69,7 @@ class Timeline:
         return {worker: max(0.0, 1 - sum(kinds.values()) / self.seconds) for worker, kinds in self.busy().items()}
 
     def cut(self, start: float, seconds: float | None) -> Timeline:
-        """What falls into a stretch of time, cut at its ends."""
+        """The part of the timeline within these seconds; jobs are cut at its ends."""
         end = min(self.end, start + seconds) if seconds is not None else self.end
         inside = [
             span._replace(started=max(span.started, start), finished=min(span.finished, end))
@@ -81,7 +81,7 @@ class Timeline:
         return Timeline(inside, self.workers, start, end)
 
     def row(self) -> dict[str, Any]:
-        """For a machine."""
+        """Busy and idle seconds of every worker, for JSON."""
         idle = self.idle()
         return {
             "seconds": self.seconds,

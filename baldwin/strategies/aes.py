@@ -99,7 +99,7 @@ class AES(Gaussian):
 
 
 class OnePlusOneUpdateConfig(GaussianConfig):
-    """The 1/5 rule."""
+    """The 1/5 rule: target success rate, factor of the variance, window of results."""
 
     renamed: ClassVar[dict[str, str]] = {"success": "target_success"}
 

@@ -67,7 +67,7 @@ class CEM(GenerationalStrategy):
         return float((self.variance <= 1.01 * self._noise).mean())
 
     def state_dict(self) -> State:
-        """With the variance."""
+        """With the variance, its noise, and who was kept."""
         return super().state_dict() | {"variance": self.variance, "noise": self._noise, "kept": self.kept}
 
     def load_state_dict(self, state: State) -> None:

@@ -51,7 +51,7 @@ class BaselineConfig(SteadyStateConfig):
 
     @property
     def mean_trials_per_block(self) -> int:
-        """As configured."""
+        """`mean_trials`."""
         return self.mean_trials
 
     @model_validator(mode="after")
@@ -85,7 +85,7 @@ class SteadyState:
 
     @property
     def center(self) -> NDArray[np.float32]:
-        """The mean."""
+        """The mean of the distribution."""
         return self.gaussian.center
 
     def ask(self, n: int) -> list[Trial]:

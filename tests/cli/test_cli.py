@@ -76,7 +76,7 @@ def test_compare(run_dir: Path, tmp_path: Path) -> None:
 
 def test_list() -> None:
     assert "halfcheetah" in baldwin("list", "presets").stdout
-    assert baldwin("list", "algorithms").stdout.startswith("es ")
+    assert baldwin("list", "algorithms").stdout.startswith("sac ")
     lines = baldwin("list", "envs", "halfcheetah-v5").stdout.splitlines()
     assert any(re.fullmatch(r"HalfCheetah-v5 +mujoco", line) for line in lines)
 
@@ -98,7 +98,7 @@ def test_schema_is_json() -> None:
         (["train", "cartpole", "-m", "env.id=tests.toys.worlds:Broken", "-m", "env.kwargs={how: nan, always: true}"], "not finite"),
         (["train", "cartpole", "-m", "policy.kind=module", "-m", "policy.module=a.b:C"], "cannot import"),
         (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:Chase"], "has no nn.Module"),
-        (["train", "cartpole", "-m", "policy.module=torch.nn:Flatten"], "It is made as Class(obs_size, action_size"),
+        (["train", "cartpole", "-m", "policy.module=torch.nn:Flatten"], "It is made as Class(n_inputs, n_outputs"),
         (["train", "cartpole", "-m", "policy.module=torch.nn:Identity"], "expected parameters and an output of shape (1, 2)"),
         (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:TinyNet", "-m", "algorithm.rank=1"], "needs policy.kind=mlp"),
         (["train", "cartpole", "-m", "env.id=cannot_be_imported:Env"], "SyntaxError"),
@@ -183,7 +183,7 @@ def test_help_is_complete() -> None:
         assert command in top
         page = runner.invoke(app, [command, "--help"]).output
         assert len(page.splitlines()) > 5
-    assert runner.invoke(app, ["--version"]).output.strip() == "0.1.0"
+    assert runner.invoke(app, ["--version"]).output.strip() == "0.2.0"
 
 
 def test_cluster_status(local_ray: None) -> None:

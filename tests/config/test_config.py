@@ -2,8 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from baldwin.config import list_presets, load_config, read_config, write_config
-from baldwin.config.load import merge, parse_override
+from baldwin.algorithm import ALGORITHMS
+from baldwin.cli.main import repeat_options
+from baldwin.config import config_schema, list_presets, load_config, read_config, write_config
+from baldwin.config.load import parse_override
+from baldwin.config.merge import merge
+from baldwin.config_base import ConfigModel
 from baldwin.errors import ConfigError
 
 
@@ -114,3 +118,71 @@ def test_part_of_a_hybrids_strategy_leaves_the_rest_as_it_was() -> None:
     config = load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=cem-rl", "algorithm.strategy.population=20"])
     assert (config.algorithm.strategy.divide_variance_by_k, config.algorithm.strategy.noise_tau) == (True, 0.9)  # type: ignore[union-attr]
     assert load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=aes-rl", "algorithm.learner=sac"]).policy.head == "gaussian"
+
+
+@pytest.mark.parametrize(
+    ("preset", "override", "message"),
+    [
+        ("pendulum-td3", "algorithm.collect=5", "key 'algorithm.collect' is now called 'rollout_length': use algorithm.rollout_length"),
+        ("pendulum-td3", "algorithm.batch=5", "use algorithm.batch_size"),
+        ("pendulum-sac", "algorithm.ensemble=5", "use algorithm.n_critics"),
+        ("pendulum-sac", "algorithm.overlap=1", "use algorithm.actor_lag"),
+        ("cartpole", "algorithm.probe=true", "use algorithm.evaluate_center"),
+        ("cartpole", "algorithm.cap.share=0.5", "use algorithm.cap.fraction"),
+        ("pendulum-aes-rl", "algorithm.window=5", "use algorithm.actor_steps_window"),
+        ("pendulum-aes-rl", "algorithm.learner.batch=5", "use algorithm.learner.batch_size"),
+        ("pendulum-cem-rl", "algorithm.strategy.divide=true", "use algorithm.strategy.divide_variance_by_k"),
+        ("pendulum-p-cem-rl", "algorithm.critic=parallel", "use algorithm.critic_schedule"),
+    ],
+)
+def test_a_key_of_an_earlier_version_is_refused_with_its_new_name(preset: str, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(preset, [], [override])
+    assert message in str(error.value)
+
+
+def test_every_new_name_of_an_old_key_exists() -> None:
+    for entry in ALGORITHMS.values():
+        for model in (m for m in entry.config.__mro__ if issubclass(m, ConfigModel)):
+            assert set(model.renamed.values()) <= set(model.model_fields), model
+
+
+def test_an_algorithm_takes_its_tuned_section_or_its_defaults() -> None:
+    assert load_config(algorithm="td3", env="HalfCheetah-v5") == load_config("halfcheetah-td3")
+    assert load_config(algorithm="sac", env="Swimmer-v5").algorithm.gamma == 0.9999  # type: ignore[attr-defined]
+    other = load_config(algorithm="cem-rl", env="my_package.worlds:Robot")
+    assert other.env.id == "my_package.worlds:Robot"
+    assert other.algorithm.learner.batch_size == 100  # type: ignore[attr-defined]
+    assert other.stop.learning_steps == 1_000_000
+    assert other.run.name == "my_package.worlds-Robot-cem-rl"
+    assert load_config(env="CartPole-v1") == load_config("cartpole")
+    with pytest.raises(ConfigError, match="Did you mean 'td3'"):
+        load_config(algorithm="td4", env="HalfCheetah-v5")
+    with pytest.raises(ConfigError, match="a PRESET or --algo and --env, not both"):
+        load_config("cartpole", algorithm="td3")
+
+
+def test_problems_of_every_section_are_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config("cartpole", [], ["algorithm.lrr=1", "run.sed=3"])
+    assert "algorithm.lrr" in str(error.value)
+    assert "run.sed" in str(error.value)
+
+
+def test_the_schema_knows_every_algorithm() -> None:
+    text = str(config_schema())
+    assert all(entry.config.__name__ in text for entry in ALGORITHMS.values())
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ("train cartpole -m a=1 b=2", "train cartpole -m a=1 -m b=2"),
+        ("train -c x.yaml y.yml -m a=1 cartpole", "train -c x.yaml -c y.yml -m a=1 cartpole"),
+        ("train -m a=1 --out d -c x.yaml", "train -m a=1 --out d -c x.yaml"),
+        ("train cartpole --out a=b", "train cartpole --out a=b"),
+        ("train -m a=1 --quiet b=2", "train -m a=1 --quiet b=2"),
+    ],
+)
+def test_options_that_take_several_values(args: str, expected: str) -> None:
+    assert repeat_options(args.split()) == expected.split()

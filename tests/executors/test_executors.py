@@ -166,9 +166,9 @@ def test_shared_memory_is_given_back() -> None:
         drain(executor, [job(0), job(1), job(2)])  # all are up
         for version in range(20):
             executor.share(Shared(CENTER, version, CENTER_ARRAYS, version))
-            seen |= {p.name for p in executor._shares.newest.values()}
+            seen |= {s.memory for s in executor._shared.kept}
             drain(executor, [job(0), job(1)])  # one worker stays idle, and must not hold the others' memory back
-        assert len(executor._shares.old) < 5
+        assert len(executor._shared.dropped) < 5
     finally:
         executor.close()
     assert len(seen) == 20

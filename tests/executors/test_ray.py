@@ -51,7 +51,7 @@ def fitness(results: list[Result]) -> dict[int, float]:
 
 def expected(value: float, tickets: range) -> dict[int, float]:
     inline = InlineExecutor(SphereWorker)
-    inline.share(CENTER, 0, center(value))
+    inline.share(Shared(CENTER, 0, center(value), 0))
     return fitness(drain(inline, [job(n) for n in tickets]))
 
 
@@ -74,11 +74,11 @@ def test_1_a_joiner_before_anything_was_shared_works_with_what_its_job_names(ray
     assert fitness(drain(executor, [job(n) for n in range(4)])) == expected(1.0, range(4))
 
 
-def test_2_a_joiner_during_the_update_does_not_work_with_the_old_centre(ray_with: Make) -> None:
+def test_2_a_joiner_during_the_update_does_not_work_with_the_old_center(ray_with: Make) -> None:
     executor = ray_with(1)
     executor.share(Shared(CENTER, 0, center(1.0), 0))
     drain(executor, [job(n) for n in range(4)])
-    os.kill(executor._handles[0].pid, signal.SIGKILL)  # its successor is hired while the centre moves on
+    os.kill(executor._handles[0].pid, signal.SIGKILL)  # its successor starts while the center moves on
     executor.share(Shared(CENTER, 1, center(2.0), 1))
     assert fitness(drain(executor, [job(n) for n in range(4)])) == expected(2.0, range(4))
 
@@ -158,11 +158,11 @@ class Drifting(SphereWorker):
 
     jobs = 0
 
-    def evaluate(self, trials, plan):  # type: ignore[no-untyped-def]
+    def evaluate(self, trials, spec):  # type: ignore[no-untyped-def]
         self.jobs += 1
         if self.jobs == 3:
             self.center = self.center + 1
-        return super().evaluate(trials, plan)
+        return super().evaluate(trials, spec)
 
 
 def test_9a_a_worker_that_drifts_is_noticed_and_brought_back(ray_with: Make) -> None:
@@ -336,7 +336,7 @@ def test_without_ray_the_error_prints_the_install_command(monkeypatch: pytest.Mo
         connect(ExecutorConfig(name="ray"))
 
 
-def test_the_board_tells_others_how_the_workers_are(ray_with: Make) -> None:
+def test_the_status_actor_tells_others_how_the_workers_are(ray_with: Make) -> None:
     executor = ray_with(2)
     executor.share(Shared(CENTER, 0, center(1.0), 0))
     all_ready(executor, 2)

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from torch import nn
 
 from baldwin.errors import ConfigError
-from baldwin.networks import ActionMap, GreedyPolicy, Normalizer, PolicyConfig, StackedNetwork, StackedParams, make_network, stack_trials
+from baldwin.networks import ActionMap, GreedyPolicy, Normalizer, PolicyConfig, StackedNetwork, make_network, stack_trials
 from baldwin.networks.mlp import MLP
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Noise
@@ -39,8 +39,8 @@ def test_stacked_networks_are_plain_ones(name: str, module: type[nn.Module], hid
 
 def test_the_small_net_of_pytorch_es_has_its_parameters() -> None:
     policy = make_network(PolicyConfig(activation="selu"), 4, 2)
-    assert len(policy.init(0)) == 4610  # spec es.md 1.2
-    assert len(make_network(PolicyConfig(), 17, 6).init(0)) == 5702  # spec es.md 2.2
+    assert len(policy.init(0)) == 4610  # of pytorch-es
+    assert len(make_network(PolicyConfig(), 17, 6).init(0)) == 5702  # of es-torch
 
 
 def test_normc_weights_have_the_norm_they_say() -> None:
@@ -215,8 +215,11 @@ def test_soft_updates_by_hand() -> None:
 
 
 def test_one_step_is_that_of_torch_adam() -> None:
-    start = np.array([[1.0, -2.0, 0.5]], np.float32)
-    ours, theirs = StackedParams(start, 0.1, torch.device("cpu")), torch.nn.Parameter(torch.from_numpy(start.copy()))
+    start = np.array([[1.0, -2.0, 0.5, 0.1]], np.float32)
+    ours, theirs = (
+        StackedNetwork(MLP((1, 1, 1), "tanh", "torch", 1.0), start, 0.1, torch.device("cpu")),
+        torch.nn.Parameter(torch.from_numpy(start.copy())),
+    )
     adam = torch.optim.Adam([theirs], 0.1)
     for _ in range(3):
         ours.minimize(ours.params.square().sum())

@@ -56,7 +56,7 @@ def test_low_rank_needs_fewer_numbers() -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_weighted_halves_are_the_plain_sums(rank: int) -> None:
+def test_split_half_gradients_are_the_plain_sums(rank: int) -> None:
     noise = Noise(KEY, SHAPES, rank)
     weights = np.array([0.5, -1.0, 0.0, 2.0, 0.25])
     rows = noise.expand(np.stack([noise.draw(9, p) for p in range(5)])).astype(np.float64)

@@ -39,7 +39,7 @@ def test_raw_changes_nothing() -> None:
 
 
 def test_log_ranks_of_forty_match_pytorch_es() -> None:
-    # spec es.md 1.4: for n=40 only the top 20 get weight, the best 0.164 (before the constant 1/n)
+    # pytorch-es: for n=40 only the top 20 get weight, the best 0.164 (before the constant 1/n)
     u = log_ranks(np.arange(40.0))
     assert (u > 1 / 40 + 1e-12).sum() == 20
     assert u.max() - 1 / 40 == pytest.approx(0.164, abs=5e-4)

@@ -18,7 +18,7 @@ FINE: dict[str, float] = {
 
 def advice(generations: int = WINDOW, overrides: tuple[str, ...] = (), **signals: float) -> list[str]:
     health: Any = Health(small("Hopper-v5", *overrides))
-    return [text for g in range(generations) for text in health.look(FINE | signals | {"generation": float(g)})]
+    return [text for g in range(generations) for text in health.check_metrics(FINE | signals | {"generation": float(g)})]
 
 
 def test_a_healthy_run_hears_nothing() -> None:
@@ -59,5 +59,5 @@ def test_failed_pairs_are_told_at_once() -> None:
 
 def test_workers_without_work_are_told_before_the_run() -> None:
     config = small("Hopper-v5", "executor.name=process", "executor.workers=8")
-    assert "only 4 of 8 workers" in Health(config).before(config)[0]
-    assert Health(config).before(small("Hopper-v5", "executor.name=process", "executor.workers=2")) == []
+    assert "only 4 of 8 workers" in Health(config).check_config(config)[0]
+    assert Health(config).check_config(small("Hopper-v5", "executor.name=process", "executor.workers=2")) == []

@@ -232,6 +232,9 @@ def test_other_library_versions_are_told_on_resume(tmp_path: Path) -> None:
     run, complaints = resume(tmp_path / "run")
     run.close()
     assert "it may not go on bit for bit" in complaints[0]
+    said = baldwin("resume", tmp_path / "run").stderr
+    assert "it may not go on bit for bit" in said
+    assert "using an earlier one" not in said  # that is for damaged checkpoints
 
 
 def test_the_saved_config_names_the_backend_that_served(tmp_path: Path) -> None:

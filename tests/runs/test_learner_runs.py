@@ -221,3 +221,26 @@ def test_presets_learn_within_their_steps(preset: str, score: float, steps: int,
     assert run.score is not None
     assert run.score > score
     assert run.algorithm.env_steps <= steps
+
+
+@pytest.mark.parametrize("executor", ["process", "ray"])
+def test_a_stream_stays_with_its_worker(executor: str, tmp_path: Path) -> None:
+    """Three streams on two workers: elsewhere, every segment would begin by simulating the episode so far again."""
+    options = [
+        "algorithm.actor_lag=2",
+        f"executor.name={executor}",
+        "executor.workers=2",
+        "env.id=Pendulum-v1",
+        "env.max_episode_steps=200",
+    ]
+    run = train_run(small("td3", *options, "algorithm.rollout_length=10", "stop.env_steps=2000"), tmp_path / "run")
+    assert run.last["env_steps"] >= 2000
+    assert run.last["replayed_steps"] <= 0.02 * run.last["env_steps"]
+
+
+def test_steps_that_are_simulated_again_are_counted(tmp_path: Path) -> None:
+    with assassin(2) as killed:
+        options = ["executor.name=process", "executor.workers=1", "executor.retries=9", "stop.env_steps=1500"]
+        run = train_run(small("td3", *options, "env.id=Pendulum-v1", "env.max_episode_steps=200"), tmp_path / "run")
+    assert killed
+    assert run.last["replayed_steps"] > 0

@@ -28,8 +28,8 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def workers_alive() -> list[int]:
     """Process ids of the actors that play. A child of theirs bears their name until it becomes the program that it was made for."""
-    seats = {pid: parent for pid, parent in descendants().items() if command(pid).startswith("ray::Seat")}
-    return [pid for pid, parent in seats.items() if parent not in seats]
+    actors = {pid: parent for pid, parent in descendants().items() if command(pid).startswith("ray::RayWorkerActor")}
+    return [pid for pid, parent in actors.items() if parent not in actors]
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_es_torch_learning_rates_give_the_step_of_es_torch() -> None:
 
 
 def test_es_torch_rate_is_a_fortieth_in_the_papers_convention() -> None:
-    # spec es.md section 0: lr 0.04 at sigma 0.025 there is lr 0.001 here
+    # es-torch: lr 0.04 at sigma 0.025 there is lr 0.001 here
     steps = []
     for kwargs in ({"lr": 0.04, "lr_convention": "es-torch"}, {"lr": 0.001}):
         strategy = es(sigma=0.025, **kwargs)
