@@ -30,7 +30,8 @@ class InlineExecutor:
 
     def share(self, shared: Shared) -> None:
         """Hand the value to the worker."""
-        self._shared = [s for s in self._shared if s.key != shared.key or s.version >= shared.oldest] + [shared]
+        kept = [s for s in self._shared if s.key != shared.key or (s.version >= shared.oldest and s.version != shared.version)]
+        self._shared = [*kept, shared]
         self._worker.receive(shared)
 
     def submit(self, job: Job) -> None:

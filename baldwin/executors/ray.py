@@ -85,7 +85,7 @@ class RayExecutor:
     def share(self, shared: Shared) -> None:
         """One copy in the object store; jobs that are submitted from now on name it."""
         self.counts.shares += 1
-        for old in [s for s in self._shares if s.key == shared.key and s.version < shared.oldest]:
+        for old in [s for s in self._shares if s.key == shared.key and (s.version < shared.oldest or s.version == shared.version)]:
             self._shares.remove(old)
             self.counts.nodes.pop(old.number, None)
         content = {name: array.copy() for name, array in shared.arrays.items()}

@@ -63,10 +63,10 @@ class SharedStore:
     count: int = 0
 
     def add(self, shared: Shared) -> SharedArrays:
-        """Write a value; versions of its key before `oldest` are dropped."""
+        """Write a value; versions of its key before `oldest` are dropped, and an earlier value of the same version."""
         self.count += 1
         written = SharedArrays.write(self.count, shared)
-        self.dropped += [s for s in self.kept if s.key == shared.key and s.version < shared.oldest]
+        self.dropped += [s for s in self.kept if s.key == shared.key and (s.version < shared.oldest or s.version == shared.version)]
         self.kept = [s for s in self.kept if s not in self.dropped] + [written]
         return written
 

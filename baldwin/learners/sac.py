@@ -134,7 +134,7 @@ class SACBase(Learner):
         return super().train_critic(sampler, k, self.actor_vectors() if target_policy is None else target_policy)
 
     def critic_state(self) -> State:
-        """The critics' state and the temperature."""
+        """The critics' state and the temperature, with its optimiser."""
         adam = {name: value.cpu().numpy().copy() for name, value in self._alpha_adam.state[self.log_alpha].items()}
         return super().critic_state() | {"log_alpha": self.log_alpha.detach().cpu().numpy().copy(), "alpha_adam": adam}
 
@@ -142,10 +142,8 @@ class SACBase(Learner):
         """Continue from a `critic_state`."""
         super().load_critic_state(state)
         self._set_log_alpha(float(state["log_alpha"]))
-        if state["alpha_adam"]:  # none before the first step
-            self._alpha_adam.state[self.log_alpha] = {
-                n: torch.from_numpy(np.array(a)).to(self.device) for n, a in state["alpha_adam"].items()
-            }
+        adam = {name: torch.from_numpy(np.array(value)).to(self.device) for name, value in state["alpha_adam"].items()}
+        self._alpha_adam.state[self.log_alpha] = adam
 
     def frozen_critic(self, state: State) -> dict[str, NDArray[Any]]:
         """The critics and the temperature, as updates of an actor read them."""
@@ -159,6 +157,8 @@ class SACBase(Learner):
     def _set_log_alpha(self, value: float) -> None:
         self.log_alpha = torch.tensor(value, device=self.device, requires_grad=True)
         self._alpha_adam = torch.optim.Adam([self.log_alpha], self.config.alpha_lr, fused=True)
+        zero = torch.zeros((), device=self.device)
+        self._alpha_adam.state[self.log_alpha] = {"step": zero, "exp_avg": zero.clone(), "exp_avg_sq": zero.clone()}
 
     def _alpha(self) -> Tensor:
         return self.log_alpha.detach().exp()

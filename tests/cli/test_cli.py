@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from baldwin.cli.main import app
-from tests.runs.tools import SMALL, baldwin
+from tests.runs.tools import SMALL, baldwin, in_process
 
 OPTIONS = [f"-m{o}" for o in SMALL]
 
@@ -27,29 +27,29 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_show(run_dir: Path) -> None:
-    found = json.loads(baldwin("show", run_dir, "--json").stdout)
+    found = json.loads(in_process("show", run_dir, "--json").stdout)
     assert {"params_sha256", "env_steps", "gradient_steps", "generations", "wall_seconds", "cpu_seconds", "score"} <= set(found)
     assert found["generations"] == 5
     assert found["gradient_steps"] == 0
-    assert found["params_sha256"][:20] in baldwin("show", run_dir).stdout
+    assert found["params_sha256"][:20] in in_process("show", run_dir).stdout
 
 
 def test_evaluate_is_repeatable_and_held_out(run_dir: Path) -> None:
-    first = json.loads(baldwin("evaluate", run_dir, "--episodes", 20, "--json").stdout)
-    again = json.loads(baldwin("evaluate", run_dir, "--episodes", 20, "--json").stdout)
-    other = json.loads(baldwin("evaluate", run_dir, "--episodes", 20, "--seed", 1, "--json").stdout)
+    first = json.loads(in_process("evaluate", run_dir, "--episodes", 20, "--json").stdout)
+    again = json.loads(in_process("evaluate", run_dir, "--episodes", 20, "--json").stdout)
+    other = json.loads(in_process("evaluate", run_dir, "--episodes", 20, "--seed", 1, "--json").stdout)
     assert {"mean", "std", "iqm", "ci"} <= set(first)
     assert first == again
     assert first["returns"] != other["returns"]
     assert first["ci"][0] <= first["iqm"] <= first["ci"][1]
-    assert "95 % CI" in baldwin("evaluate", run_dir, "--episodes", 3).stdout
+    assert "95 % CI" in in_process("evaluate", run_dir, "--episodes", 3).stdout
 
 
 def test_evaluate_any_generation(run_dir: Path) -> None:
-    saved = json.loads(baldwin("evaluate", run_dir, "--checkpoint", 4, "--json", "--episodes", 2).stdout)
-    rebuilt = json.loads(baldwin("evaluate", run_dir, "--checkpoint", 1, "--json", "--episodes", 2).stdout)
+    saved = json.loads(in_process("evaluate", run_dir, "--checkpoint", 4, "--json", "--episodes", 2).stdout)
+    rebuilt = json.loads(in_process("evaluate", run_dir, "--checkpoint", 1, "--json", "--episodes", 2).stdout)
     assert (saved["generation"], rebuilt["generation"]) == (4, 1)
-    assert baldwin("replay", run_dir, "--generation", 1).stdout.strip() == rebuilt["params_sha256"]
+    assert in_process("replay", run_dir, "--generation", 1).stdout.strip() == rebuilt["params_sha256"]
 
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
@@ -66,19 +66,44 @@ def test_render_on_a_machine_without_a_screen(run_dir: Path, name: str, tmp_path
 def test_compare(run_dir: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     baldwin("train", "cartpole", *OPTIONS, "-m", "run.seed=2", "--out", other, "--quiet")
-    done = baldwin("compare", run_dir, other, "--plot", tmp_path / "plot.png", "--json")
+    done = in_process("compare", run_dir, other, "--plot", tmp_path / "plot.png", "--json")
     (row,) = json.loads(done.stdout)
     assert row["seeds"] == 2
     assert row["ci"][0] <= row["iqm"] <= row["ci"][1]
     assert (tmp_path / "plot.png").stat().st_size > 10_000
-    assert "cartpole" in baldwin("compare", run_dir, other).stdout
+    assert "cartpole" in in_process("compare", run_dir, other).stdout
 
 
 def test_list() -> None:
-    assert "halfcheetah" in baldwin("list", "presets").stdout
-    assert baldwin("list", "algorithms").stdout.startswith("sac ")
-    lines = baldwin("list", "envs", "halfcheetah-v5").stdout.splitlines()
+    assert "halfcheetah" in in_process("list", "presets").stdout
+    assert [row.split()[0] for row in in_process("list", "presets", "--algo", "sac", "--env", "Walker*").stdout.splitlines()] == [
+        "walker2d-sac"
+    ]
+    (row,) = json.loads(in_process("list", "presets", "halfcheetah-td3", "--json").stdout)
+    assert (row["algorithm"], row["env"]) == ("td3", "HalfCheetah-v5")
+    assert {"source", "measured"} <= set(row)
+    assert {"es", "random-search"} <= {row["name"] for row in json.loads(in_process("list", "algorithms", "--json").stdout)}
+    assert in_process("list", "algorithms").stdout.startswith("sac ")
+    lines = in_process("list", "envs", "halfcheetah-v5").stdout.splitlines()
     assert any(re.fullmatch(r"HalfCheetah-v5 +mujoco", line) for line in lines)
+
+
+def test_a_plugin_trains_from_the_command_line(tmp_path: Path) -> None:
+    options = ["-m", "stop.generations=3", "executor.workers=1", "run.episodes=2", "algorithm.population=8"]
+    done = baldwin("train", "--algo", "random-search", "--env", "CartPole-v1", *options, "--out", tmp_path / "run", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(in_process("show", tmp_path / "run", "--json").stdout)["generations"] == 3
+
+
+def test_algorithm_and_environment_instead_of_a_preset(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("algorithm: {population: 8, block: 4}")
+    (tmp_path / "b.yaml").write_text("stop: {generations: 2}")
+    files = ["-c", tmp_path / "a.yaml", tmp_path / "b.yaml", "-m", "executor.name=inline", "run.episodes=2"]
+    done = in_process("train", "--algo", "cem", "--env", "Pendulum-v1", *files, "--out", tmp_path / "run", "--quiet")
+    assert done.returncode == 0, done.stderr
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert "name: Pendulum-v1-cem" in config
+    assert "population: 8" in config
 
 
 def test_schema_is_json() -> None:
@@ -136,20 +161,20 @@ def test_an_environment_that_hangs_later_costs_pairs(tmp_path: Path) -> None:
     ]
     done = baldwin("train", "cartpole", *OPTIONS, *(f"-m{o}" for o in env + size), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    found = json.loads(baldwin("show", tmp_path / "run", "--json").stdout)
+    found = json.loads(in_process("show", tmp_path / "run", "--json").stdout)
     assert found["generations"] == 1
     assert "executor.timeout=4 s" in found["failures"][0]
 
 
 def test_replay_beyond_the_end_says_what_there_is(run_dir: Path) -> None:
-    done = baldwin("replay", run_dir, "--generation", 99)
+    done = in_process("replay", run_dir, "--generation", 99)
     assert done.returncode == 2
     assert "has generations 0 to 5; got 99" in done.stderr
 
 
 def test_runs_that_differ_are_not_seeds_of_each_other(run_dir: Path, tmp_path: Path) -> None:
     baldwin("train", "cartpole", *OPTIONS, "-m", "algorithm.lr=0.3", "--out", tmp_path / "other", "--quiet")
-    rows = json.loads(baldwin("compare", run_dir, run_dir, tmp_path / "other", "--json").stdout)
+    rows = json.loads(in_process("compare", run_dir, run_dir, tmp_path / "other", "--json").stdout)
     assert [(r["name"], r["seeds"]) for r in rows] == [("cartpole #1", 1), ("cartpole #2", 1)]
 
 

@@ -137,7 +137,7 @@ def test_a_hung_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
     assert not Path(f"/proc/{worker}").exists()
 
 
-def until(ready: Callable[[], bool], patience: float = 30) -> None:
+def until(ready: Callable[[], bool], patience: float = 150) -> None:
     deadline = time.monotonic() + patience
     while not ready():
         assert time.monotonic() < deadline

@@ -140,6 +140,7 @@ class Deaf:
     """Holds Python's lock, so that nothing else in its process can run, for longer than any heartbeat."""
 
     tickets: tuple[int, ...] = (0,)
+    stream: int | None = None
 
     def run(self, worker: SphereWorker) -> list[Outcome]:
         ctypes.PyDLL(None).sleep(6)
@@ -154,7 +155,7 @@ def test_8_a_worker_may_be_busy_for_longer_than_a_heartbeat(ray_with: Make) -> N
 
 
 class Drifting(SphereWorker):
-    """Its centre rots in memory after the second job."""
+    """Its center rots in memory after the second job."""
 
     jobs = 0
 
@@ -188,7 +189,7 @@ class OneStranger:
             except FileExistsError:
                 return worker
             fingerprint = worker.fingerprint
-            worker.fingerprint = lambda: fingerprint() | {"torch": "0.1"}  # type: ignore[method-assign]
+            worker.fingerprint = lambda held: fingerprint(held) | {"torch": "0.1"}  # type: ignore[method-assign]
         return worker
 
 
@@ -288,6 +289,7 @@ def test_the_wire_carries_indices_not_parameters(ray_with: Make) -> None:
 @dataclass(frozen=True)
 class Anything:
     ticket: int
+    stream: int | None = None
 
     @property
     def tickets(self) -> tuple[int, ...]:

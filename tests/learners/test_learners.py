@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from baldwin.errors import ConfigError, Diverged
+from baldwin.hybrids.jobs import flatten_tree, unflatten_tree
 from baldwin.learners import TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
 from baldwin.networks import PolicyConfig
 from baldwin.ops.moments import Moments
@@ -112,6 +113,9 @@ def test_an_actor_step_needs_only_the_frozen_critics(make: Make) -> None:
     whole, light = make(), make(seed=2)
     whole.train(memory(whole), 5)
     light.load_frozen_critic(whole.frozen_critic(whole.critic_state()))
+    fresh = make(seed=3)
+    fresh.load_critic_state(unflatten_tree(flatten_tree(make().critic_state())))  # as a job carries it, before any step
+    fresh.train_critic(memory(fresh), 1)
     start = whole.actor_vectors()
     for learner in (whole, light):
         learner.set_actor(start)
@@ -262,3 +266,13 @@ def test_an_actor_that_diverges_names_its_batch() -> None:
     replay._arrays["obs"][:] = np.nan
     with pytest.raises(Diverged, match=r"actor_loss is nan in batch 1 of 3, drawn after 2 updates"):
         learner.train_actor(replay, 3)
+
+
+@pytest.mark.parametrize("make", [td3, sac], ids=["td3", "sac"])
+def test_critics_of_a_users_own_network_take_the_step_that_perceptrons_take(make: Make) -> None:
+    plain, users = make(), make(critic={"module": "tests.learners.tools:TwoLayers"})
+    users.critic.reset(plain.critic.vectors())
+    for learner in (plain, users):
+        learner.train(memory(learner), 6)
+    np.testing.assert_allclose(users.critic.vectors(), plain.critic.vectors(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(users.actor_vectors(), plain.actor_vectors(), rtol=1e-4, atol=1e-6)

@@ -47,3 +47,16 @@ def test_an_actor_is_as_old_as_the_overlap_says() -> None:
     assert all((job.params == start).all() for job in jobs[:2])  # type: ignore[attr-defined]
     assert (jobs[2].params == then).all()  # type: ignore[attr-defined]
     assert not (then == start).all()
+
+
+def test_steps_that_are_simulated_again_are_counted() -> None:
+    """Every segment on another worker: each one begins by simulating the episode so far."""
+    parts = build(validate({"env": {"id": "tests.toys.worlds:Uneven"}, "algorithm": SETTINGS | {"actor_lag": 0, "rollout_length": 2}}))
+    algorithm, expected = parts.algorithm, 0
+    for _ in range(10):
+        (job,) = algorithm.ask(1)
+        assert isinstance(job, CollectJob)
+        expected += sum(len(position.actions) for position in job.positions)
+        algorithm.tell(job.run(parts.worker_spec()))
+    assert algorithm.replayed_steps == expected > 0
+    assert algorithm.env_steps == 20

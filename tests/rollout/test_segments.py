@@ -69,7 +69,10 @@ def test_any_worker_goes_on_where_another_stopped(env: str, backend: str, explor
         outcome = here.collect(job)
         job = after(job, outcome)
         elsewhere = RolloutWorker(made)
-        assert same(here.collect(job), elsewhere.collect(job))
+        continued, replayed = here.collect(job), elsewhere.collect(job)
+        assert same(continued, replayed)
+        assert continued.replayed_steps == 0
+        assert replayed.replayed_steps == sum(len(p.actions) for p in job.positions)
         here = elsewhere
         fresh.close()
 

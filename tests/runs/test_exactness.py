@@ -13,7 +13,7 @@ from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoi
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
 from baldwin.runs.run import Run, resume, train
-from tests.runs.tools import SMALL, assassin, baldwin, shown, small, train_and_kill_twice, train_run
+from tests.runs.tools import SMALL, assassin, in_process, shown, small, train_and_kill_twice, train_run
 
 BACKENDS = ["gymnasium", "envpool", "mujoco"]
 
@@ -69,7 +69,7 @@ def test_kill_nine_of_the_whole_run_and_resume(quiet: dict[str, Run], executor: 
     train_and_kill_twice(options, out, delay)
     assert shown(out)["params_sha256"] == quiet["envpool"].params_sha256()
     assert lines(out) == lines(quiet["envpool"].directory.path)
-    assert baldwin("replay", out, "--generation", 5).stdout.strip() == quiet["envpool"].params_sha256()
+    assert in_process("replay", out, "--generation", 5).stdout.strip() == quiet["envpool"].params_sha256()
 
 
 def test_a_longer_budget_goes_on_as_if_it_had_always_been_longer(tmp_path: Path) -> None:

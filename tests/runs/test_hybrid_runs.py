@@ -15,7 +15,7 @@ from baldwin.runs.history import rebuild
 from baldwin.runs.run import Run, resume, train
 from baldwin.runs.timeline import read_timeline
 from tests.runs.test_exactness import lines
-from tests.runs.tools import assassin, baldwin, shown, train_and_kill_twice, train_run
+from tests.runs.tools import assassin, in_process, shown, train_and_kill_twice, train_run
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -35,7 +35,7 @@ SMALL = [
 ]
 KINDS = {
     "cem-rl": ["algorithm.name=cem-rl", "stop.generations=5"],
-    "p-cem-rl": ["algorithm.name=p-cem-rl", "algorithm.critic=parallel", "algorithm.learner.name=sac", "stop.generations=5"],
+    "p-cem-rl": ["algorithm.name=p-cem-rl", "algorithm.critic_schedule=parallel", "algorithm.learner.name=sac", "stop.generations=5"],
     "aes-rl": [
         "algorithm.name=aes-rl",
         "algorithm.critic_steps_per_job=40",
@@ -112,7 +112,7 @@ def test_asynchronous_runs_go_on_with_open_work_and_replay_from_their_arrivals(t
     directory = RunDirectory.find(out)
     for checkpoint in (read_checkpoint(p) for p in list_checkpoints(directory.checkpoints)):
         assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
-    assert baldwin("replay", out, "--generation", 9).stdout.strip() == run.params_sha256()
+    assert in_process("replay", out, "--generation", 9).stdout.strip() == run.params_sha256()
 
 
 def test_on_ray_they_replay_from_their_arrivals_too(tmp_path: Path) -> None:
@@ -139,7 +139,16 @@ def test_on_simulated_workers_asynchrony_is_deterministic(tmp_path: Path) -> Non
 
 def test_metrics_say_what_a_hybrid_does(quiet: dict[str, Run]) -> None:
     common = {"critic_loss", "actor_loss", "q_mean", "critic_steps_per_learning_step", "learning_steps", "simulator_steps", "rl_fraction"}
-    common |= {"critic_steps", "actor_steps", "buffer_fill", "staleness", "pull", "distance", "variance_floor_fraction", "episode_length"}
+    common |= {
+        "critic_steps",
+        "actor_steps",
+        "buffer_fill",
+        "staleness",
+        "step_size",
+        "distance",
+        "variance_floor_fraction",
+        "episode_length",
+    }
     for run in quiet.values():
         assert set(run.last) >= common
     last = quiet["aes-rl"].last
@@ -160,10 +169,10 @@ def test_who_did_what_when_can_be_seen(quiet: dict[str, Run], tmp_path: Path) ->
     for worker in (0, 1, 2):  # nobody does two things at once
         own = sorted((s.started, s.finished) for s in found.spans if s.worker == worker)
         assert all(b[0] >= a[1] - 1e-3 for a, b in pairwise(own))
-    said = baldwin("timeline", tmp_path / "run", "--seconds", 1, "--json")
+    said = in_process("timeline", tmp_path / "run", "--seconds", 1, "--json")
     assert json.loads(said.stdout)["seconds"] <= 1
     assert (tmp_path / "run" / "timeline.png").stat().st_size > 5000
-    late = baldwin("timeline", quiet["cem-rl"].directory.path, "--start", 1e6)
+    late = in_process("timeline", quiet["cem-rl"].directory.path, "--start", 1e6)
     assert late.returncode == 2
     assert "no job from 1e+06 s on" in late.stderr
 

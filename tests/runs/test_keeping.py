@@ -18,7 +18,7 @@ from baldwin.runs.journal import Journal, read_journal
 from baldwin.runs.run import resume, start, train
 from baldwin.runs.tree import join, split
 from baldwin.types import Outcome
-from tests.runs.tools import SMALL, baldwin, shown, small, train_run
+from tests.runs.tools import SMALL, baldwin, in_process, shown, small, train_run
 
 
 def test_state_trees_survive_the_disk(tmp_path: Path) -> None:
@@ -143,25 +143,25 @@ def test_a_full_disk_ends_with_a_clear_message_and_an_intact_checkpoint(tmp_path
     assert shown(out)["generations"] == generation + 3
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
-    for executor in ("inline", "process", "ray"):
-        out = tmp_path / executor
-        options = [f"-m{o}" for o in ("env.id=Hopper-v5", *SMALL, f"executor.name={executor}", "stop.generations=100000")]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "baldwin", "train", *options, "--out", out], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        deadline = time.monotonic() + 60
-        while not list_checkpoints(out / "checkpoints"):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 130
-        assert f"baldwin resume {out}" in errors
-        assert "Traceback" not in errors
-        newest = read_checkpoint(list_checkpoints(out / "checkpoints")[-1])
-        assert baldwin("replay", out, "--generation", newest.generation).stdout.strip() == newest.info["params_sha256"]
-        assert (out / "curve.png").exists()
+@pytest.mark.parametrize("executor", ["inline", "process", "ray"])
+def test_ctrl_c_saves_and_says_how_to_go_on(executor: str, tmp_path: Path) -> None:
+    out = tmp_path / executor
+    options = [f"-m{o}" for o in ("env.id=Hopper-v5", *SMALL, f"executor.name={executor}", "stop.generations=100000")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "baldwin", "train", *options, "--out", out], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 150
+    while not list_checkpoints(out / "checkpoints"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=150)
+    assert process.returncode == 130
+    assert f"baldwin resume {out}" in errors
+    assert "Traceback" not in errors
+    newest = read_checkpoint(list_checkpoints(out / "checkpoints")[-1])
+    assert in_process("replay", out, "--generation", newest.generation).stdout.strip() == newest.info["params_sha256"]
+    assert (out / "curve.png").exists()
 
 
 def test_occasional_failures_cost_pairs_and_not_the_run(tmp_path: Path) -> None:

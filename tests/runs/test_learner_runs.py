@@ -15,7 +15,7 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.run import Run, resume, train
 from tests.runs.test_exactness import lines
-from tests.runs.tools import assassin, baldwin, shown, train_and_kill_twice, train_run
+from tests.runs.tools import assassin, baldwin, in_process, shown, train_and_kill_twice, train_run
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -168,11 +168,11 @@ def test_what_cannot_be_is_said_before_there_is_a_directory(overrides: list[str]
     assert not (tmp_path / "run").exists()
 
 
-def test_overlap_is_a_word_or_a_number() -> None:
+def test_actor_lag_is_a_word_or_a_number() -> None:
     base = ["env.id=Hopper-v5", "algorithm.name=td3"]
-    found = [load_config(None, [], [*base, f"algorithm.actor_lag={word}"]).algorithm.overlap for word in ("off", "on", "3", "false")]  # type: ignore[union-attr]
+    found = [load_config(None, [], [*base, f"algorithm.actor_lag={word}"]).algorithm.actor_lag for word in ("off", "on", "3", "false")]  # type: ignore[union-attr]
     assert found == [0, 1, 3, 0]
-    with pytest.raises(ConfigError, match=r"algorithm.overlap"):
+    with pytest.raises(ConfigError, match=r"algorithm.actor_lag"):
         load_config(None, [], [*base, "algorithm.actor_lag=maybe"])
 
 
@@ -204,8 +204,8 @@ def test_an_environment_that_always_breaks_ends_the_run(tmp_path: Path) -> None:
 
 def test_a_run_can_be_shown_compared_and_evaluated(quiet: dict[str, Run], tmp_path: Path) -> None:
     paths = [run.directory.path for run in quiet.values()]
-    assert baldwin("compare", *paths, "--plot", tmp_path / "plot.png").returncode == 0
-    found = json.loads(baldwin("evaluate", paths[1], "--episodes", 4, "--json").stdout)
+    assert in_process("compare", *paths, "--plot", tmp_path / "plot.png").returncode == 0
+    found = json.loads(in_process("evaluate", paths[1], "--episodes", 4, "--json").stdout)
     assert found["params_sha256"] == quiet["sac"].params_sha256()
 
 
@@ -236,11 +236,3 @@ def test_a_stream_stays_with_its_worker(executor: str, tmp_path: Path) -> None:
     run = train_run(small("td3", *options, "algorithm.rollout_length=10", "stop.env_steps=2000"), tmp_path / "run")
     assert run.last["env_steps"] >= 2000
     assert run.last["replayed_steps"] <= 0.02 * run.last["env_steps"]
-
-
-def test_steps_that_are_simulated_again_are_counted(tmp_path: Path) -> None:
-    with assassin(2) as killed:
-        options = ["executor.name=process", "executor.workers=1", "executor.retries=9", "stop.env_steps=1500"]
-        run = train_run(small("td3", *options, "env.id=Pendulum-v1", "env.max_episode_steps=200"), tmp_path / "run")
-    assert killed
-    assert run.last["replayed_steps"] > 0

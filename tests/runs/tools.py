@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import multiprocessing as mp
 import os
@@ -15,6 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from baldwin.cli.main import main
 from baldwin.config import RunConfig, load_config
 from baldwin.runs.run import Run, start, train
 
@@ -43,11 +48,24 @@ def train_run(config: RunConfig, out: Path, **kwargs: Any) -> Run:
 
 
 def baldwin(*args: object, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "baldwin", *map(str, args)], capture_output=True, text=True, timeout=120, **kwargs)
+    return subprocess.run([sys.executable, "-m", "baldwin", *map(str, args)], capture_output=True, text=True, timeout=240, **kwargs)
+
+
+def in_process(*args: object) -> subprocess.CompletedProcess[str]:
+    """The same command without a new Python, which takes seconds to import torch."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["baldwin", *map(str, args)])
+        patch.setattr(sys, "path", list(sys.path))
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
 
 
 def shown(path: Path) -> dict[str, Any]:
-    return json.loads(baldwin("show", path, "--json").stdout)
+    return json.loads(in_process("show", path, "--json").stdout)
 
 
 @contextmanager
@@ -89,7 +107,7 @@ def train_and_kill_twice(options: Sequence[str], out: Path, delay: float) -> Non
 
 
 def wait_for(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not ready() and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
