@@ -201,7 +201,7 @@ class BaseAlgorithm(ABC):
 
     @abstractmethod
     def _make_job(self, number: int) -> Job:
-        """The job of that number; the same whenever it is made."""
+        """The job of that number; the same whenever it is made (of an asynchronous strategy, with the observation statistics of now)."""
 
     @abstractmethod
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:

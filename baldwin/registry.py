@@ -12,7 +12,7 @@ from functools import cache
 from importlib import metadata
 from typing import Generic, TypeVar
 
-from baldwin.errors import BaldwinError, pick
+from baldwin.errors import BaldwinError, ConfigError, pick
 
 T = TypeVar("T")
 
@@ -47,6 +47,18 @@ class Registry(Mapping[str, T], Generic[T]):
         """
         load_plugins()
         return pick(self._entries, name, self._what)
+
+    def check(self, name: str) -> str:
+        """The name, for a validator of a config.
+
+        Raises:
+            ValueError: there is no such entry; names the nearest.
+        """
+        try:
+            self.find(name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return name
 
     def __getitem__(self, name: str) -> T:
         load_plugins()

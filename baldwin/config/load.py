@@ -30,7 +30,9 @@ def load_config(
     algorithm: str | None = None,
     env: str | None = None,
 ) -> RunConfig:
-    """Merge in the order preset (or base, or the tuned section of algorithm and env), files, overrides; and validate.
+    """Merge in the order defaults of the algorithm, preset (or the tuned section of algorithm and env), files, overrides; and validate.
+
+    `base` is a complete config, such as that of a run which is resumed.
 
     Raises:
         ConfigError: with what was expected, what came, and the nearest valid name.
@@ -42,7 +44,11 @@ def load_config(
         layers.append(_algorithm_and_env(algorithm, env, preset))
     layers += [_read_file(path) for path in files]
     layers.append(reduce(merge, [parse_override(text) for text in overrides], {}))
-    return validate(reduce(overlay, layers, {}))
+    tree: Tree = reduce(overlay, layers, {})
+    if base is None:
+        section = tree.get("algorithm")
+        tree = merge(algorithm_defaults(str(section.get("name", "es")) if isinstance(section, Mapping) else "es"), tree)
+    return validate(tree)
 
 
 def _algorithm_and_env(algorithm: str | None, env: str | None, preset: str | None) -> Tree:
@@ -149,6 +155,9 @@ def _explain(error: ErrorDetails, model: type[BaseModel], prefix: tuple[str, ...
     if error["type"] == "missing":
         return f"{where!r} is required: {'--env CartPole-v1, -m env.id=CartPole-v1, or a preset' if where == 'env' else 'set it'}"
     got = error.get("input")
+    if error["type"] == "union_tag_invalid":
+        context = error.get("ctx", {})
+        return f"{where!r}: expected {context.get('expected_tags')}; got {context.get('tag')!r}"
     if error["type"] == "literal_error":
         return f"{where!r}: {error['msg'].removeprefix('Input ')}; got {got!r}.{nearest(str(got), error['msg'].split(chr(39))[1::2])}"
     message = error["msg"].removeprefix("Value error, ").replace("Input should", "should")

@@ -34,9 +34,7 @@ class EnvConfig(ConfigModel):
     @field_validator("backend")
     @classmethod
     def _backend_is_registered(cls, value: str) -> str:
-        if value != AUTO:
-            BACKENDS.find(value)
-        return value
+        return value if value == AUTO else BACKENDS.check(value)
 
 
 @dataclass(frozen=True, slots=True)

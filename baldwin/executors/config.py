@@ -41,8 +41,7 @@ class ExecutorConfig(ConfigModel):
     @field_validator("name")
     @classmethod
     def _name_is_registered(cls, value: str) -> str:
-        EXECUTORS.find(value)
-        return value
+        return EXECUTORS.check(value)
 
     @property
     def sees_files(self) -> bool:

@@ -41,7 +41,8 @@ class WorkerProcess:
     ready: bool = False
     task: QueuedJob | None = None
     started: float = 0.0
-    read: int = 0  # number of the last shared value that it has read
+    sent: int = 0  # number of the last shared value that was sent to it
+    read: int = 0  # and of the last one that it has read
 
 
 def work(make_worker: WorkerFactory, pipe: Connection, parent_alive: Connection) -> None:
@@ -80,7 +81,7 @@ class ProcessExecutor:
         self._queue: deque[QueuedJob] = deque()
         self._failed: list[Result] = []
         self._shared = SharedStore()
-        self._streams: StreamOwners[int] = StreamOwners()
+        self._streams = StreamOwners()
         self._context = _context(type(make_worker).__module__)
         self._parent_alive, self._parent_alive_writer = self._context.Pipe(duplex=False)
         self._slots = [self._spawn() for _ in range(self._config.count)]
@@ -94,14 +95,13 @@ class ProcessExecutor:
     def slots(self) -> int:
         """Idle workers that no queued job waits for."""
         idle = {n for n, slot in enumerate(self._slots) if slot.task is None}
-        waiting = [self._owner(queued) for queued in self._queue]
+        waiting = [self._streams.waits_for(queued.job, range(len(self._slots))) for queued in self._queue]
         return len(idle) - sum(owner is None or owner in idle for owner in waiting)
 
     def share(self, shared: Shared) -> None:
-        """One copy in shared memory; each worker gets its name."""
-        written = self._shared.add(shared)
-        for slot in self._slots:
-            _send(slot, "share", written)
+        """One copy in shared memory; each worker gets its name with its next job. A busy one does not read, and its pipe is small."""
+        self._shared.add(shared)
+        self._free_shared()
 
     def submit(self, job: Job) -> None:
         """Queue it for the next idle worker."""
@@ -147,24 +147,30 @@ class ProcessExecutor:
         with _one_thread_environment(), _ignore_sigint():
             process.start()
         there.close()
-        slot = WorkerProcess(process, here)
-        for shared in self._shared.kept:
-            _send(slot, "share", shared)
-        return slot
+        return WorkerProcess(process, here)
 
     def _dispatch(self) -> None:
         """Give queued jobs to idle workers, those of a stream to its owner."""
         for queued in list(self._queue):
-            owner = self._owner(queued)
-            idle = [slot for n, slot in enumerate(self._slots) if slot.task is None and owner in (None, n)]
-            if idle:
+            idle = [n for n, slot in enumerate(self._slots) if slot.task is None]
+            chosen = self._streams.choose(queued.job, idle, range(len(self._slots)))
+            if chosen is not None:
                 self._queue.remove(queued)
-                idle[0].task = queued
-                idle[0].started = time.monotonic()
-                _send(idle[0], "job", queued.job)
+                self._start(self._slots[chosen], queued)
 
-    def _owner(self, queued: QueuedJob) -> int | None:
-        return self._streams.owner(queued.job, range(len(self._slots)))
+    def _start(self, slot: WorkerProcess, queued: QueuedJob) -> None:
+        """Send what is shared and the worker does not have yet, then the job."""
+        for shared in [s for s in self._shared.kept if s.number > slot.sent]:
+            _send(slot, "share", shared)
+            slot.sent = shared.number
+        slot.task = queued
+        slot.started = time.monotonic()
+        _send(slot, "job", queued.job)
+
+    def _free_shared(self) -> None:
+        """Free dropped values that no worker has yet to read."""
+        unread = [(slot.read, slot.sent) for slot in self._slots]
+        self._shared.free_dropped(lambda number: any(read < number <= sent for read, sent in unread))
 
     def _read(self, number: int) -> Result | None:
         slot = self._slots[number]
@@ -181,7 +187,7 @@ class ProcessExecutor:
             return None
         if kind == "read":
             slot.read = content
-            self._shared.free_read(min(s.read for s in self._slots))
+            self._free_shared()
             return None
         outcomes, cpu = content
         task, slot.task = slot.task, None

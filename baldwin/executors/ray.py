@@ -59,7 +59,7 @@ class RayExecutor:
         self._handles: list[WorkerHandle] = []
         self._n_started = 0
         self._shares: list[Share] = []
-        self._streams: StreamOwners[int] = StreamOwners()
+        self._streams = StreamOwners()
         self._queue: deque[QueuedJob] = deque()
         self._done: list[Result] = []
         self.counts, self._reported = Counts(), Metrics()
@@ -78,7 +78,8 @@ class RayExecutor:
         """Idle workers, also those that are starting, that no queued job waits for; without any worker, one job."""
         usable = [h for h in self._handles if not h.refused]
         idle = {h.number for h in usable if h.task is None}
-        waiting = [self._owner(queued) for queued in self._queue]
+        available = [h.number for h in self._handles if h.available]
+        waiting = [self._streams.waits_for(queued.job, available) for queued in self._queue]
         free = len(idle) if usable else 1
         return free - sum(owner is None or owner in idle for owner in waiting)
 
@@ -186,18 +187,15 @@ class RayExecutor:
     def _dispatch(self) -> None:
         """Give queued jobs to idle workers, those of a stream to its owner."""
         for queued in list(self._queue):
-            owner = self._owner(queued)
-            idle = [h for h in self._handles if h.available and h.future is None and owner in (None, h.number)]
-            if idle:
-                handle = idle[0]
+            available = {h.number: h for h in self._handles if h.available}
+            chosen = self._streams.choose(queued.job, [n for n, h in available.items() if h.future is None], available)
+            if chosen is not None:
+                handle = available[chosen]
                 self._queue.remove(queued)
                 handle.task = queued
                 handle.future = handle.actor.run.remote(queued.job, queued.shares, handle.resync)
                 handle.started = time.monotonic()
                 self.counts.bytes_sent += payload(queued.job)
-
-    def _owner(self, queued: QueuedJob) -> int | None:
-        return self._streams.owner(queued.job, [h.number for h in self._handles if h.available])
 
     def _receive(self, handle: WorkerHandle) -> None:
         """Take what a worker sent, or notice that it died."""

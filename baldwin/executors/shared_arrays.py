@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
@@ -70,9 +71,9 @@ class SharedStore:
         self.kept = [s for s in self.kept if s not in self.dropped] + [written]
         return written
 
-    def free_read(self, read_by_all: int) -> None:
-        """Free dropped values up to the number that all workers have read."""
-        for shared in [s for s in self.dropped if s.number <= read_by_all]:
+    def free_dropped(self, still_read: Callable[[int], bool]) -> None:
+        """Free dropped values, except those that a worker has yet to read, by number."""
+        for shared in [s for s in self.dropped if not still_read(s.number)]:
             shared.free()
             self.dropped.remove(shared)
 

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
-from typing import Generic, TypeVar
+from collections import Counter
+from collections.abc import Collection
 
 from baldwin.types import Job
 
-W = TypeVar("W", bound=Hashable)
 
-
-class StreamOwners(Generic[W]):
+class StreamOwners:
     """A stream stays with its worker while that worker lives: elsewhere its episodes would have to be simulated again."""
 
     def __init__(self) -> None:
-        self._owner: dict[int, W] = {}
+        self._owner: dict[int, int] = {}  # stream -> number of its worker
 
-    def owner(self, job: Job, workers: Collection[W]) -> W | None:
-        """The worker that must run the job, chosen among the living ones; None if any may.
+    def choose(self, job: Job, idle: Collection[int], workers: Collection[int]) -> int | None:
+        """An idle worker for the job; None if it has to wait for the one that owns its stream.
 
-        A stream without a living owner gets the worker that owns fewest.
+        A stream leaves its owner if that died, or if it owns several while an idle worker owns none, which happens when
+        workers start one after the other.
         """
-        stream = job.stream
-        if stream is None or not workers:
+        if not idle:
             return None
-        if self._owner.get(stream) not in workers:
-            owned = [w for s, w in self._owner.items() if s != stream]
-            self._owner[stream] = min(workers, key=owned.count)
-        return self._owner[stream]
+        if job.stream is None:
+            return min(idle)
+        self._owner = {stream: worker for stream, worker in self._owner.items() if worker in workers}
+        owned = Counter(self._owner.values())
+        owner = self._owner.get(job.stream)
+        fewest = min(idle, key=lambda worker: (owned[worker], worker))
+        if owner in idle:
+            return owner
+        if owner is None or (owned[owner] > 1 and not owned[fewest]):
+            self._owner[job.stream] = fewest
+            return fewest
+        return None
+
+    def waits_for(self, job: Job, workers: Collection[int]) -> int | None:
+        """The living worker that owns the job's stream; None if any worker may take it."""
+        owner = None if job.stream is None else self._owner.get(job.stream)
+        return owner if owner in workers else None

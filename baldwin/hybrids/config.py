@@ -57,7 +57,7 @@ class HybridSACConfig(SACUpdateConfig):
 
 
 class HybridConfig(AlgorithmConfig):
-    """What every hybrid has: its learner, its replay buffer, and how the two halves are joined."""
+    """What every hybrid has: its learner, its replay buffer, and how both are joined."""
 
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [400, 300], "activation": "tanh", "init": "torch", "normalize_obs": False}
     renamed: ClassVar[dict[str, str]] = {

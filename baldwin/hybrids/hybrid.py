@@ -108,10 +108,9 @@ class HybridAlgorithm(BaseAlgorithm):
 
     def publish(self) -> list[Shared]:
         """The greedy policy once per version, for evaluations; critics once per version of theirs, for jobs that train actors."""
-        needed = {p.critic_version for p in self._pending.values() if p.kind == "rl"} | {self.critic_version}
-        self._frozen_critics = {v: arrays for v, arrays in self._frozen_critics.items() if v in needed}
+        needed = self._needed_critics()
         new = sorted(needed - self._published_critics) if self.config.inheritance != "darwinian" else []
-        self._published_critics |= set(new)
+        self._published_critics = needed
         return super().publish() + [Shared(CRITIC, v, self._frozen_critics[v], min(needed)) for v in new]
 
     def individuals(self) -> list[Individual]:
@@ -195,7 +194,13 @@ class HybridAlgorithm(BaseAlgorithm):
         if outcome.derived:
             self.critic = outcome.derived
             self.critic_version += 1
+            needed = self._needed_critics()
+            self._frozen_critics = {v: arrays for v, arrays in self._frozen_critics.items() if v in needed}
             self._frozen_critics[self.critic_version] = self._freeze_critic()
+
+    def _needed_critics(self) -> set[int]:
+        """The current version, and those that open jobs name."""
+        return {p.critic_version for p in self._pending.values() if p.kind == "rl"} | {self.critic_version}
 
     def _freeze_critic(self) -> dict[str, NDArray[Any]]:
         return self._learner.frozen_critic(unflatten_tree(self.critic))
@@ -256,10 +261,10 @@ class HybridAlgorithm(BaseAlgorithm):
     def state_dict(self) -> State:
         """Critics, replay position, open jobs, statistics and the epoch so far."""
         sampled = [p.replay_first for p in self._pending.values() if p.reads_replay]
-        needed = {p.critic_version for p in self._pending.values() if p.kind == "rl"}
+        older = self._needed_critics() - {self.critic_version}
         return super().state_dict() | {
             "critic": dict(self.critic),
-            "frozen_critics": {str(v): dict(self._frozen_critics[v]) for v in sorted(needed - {self.critic_version})},
+            "frozen_critics": {str(v): dict(self._frozen_critics[v]) for v in sorted(older)},
             "replay": self.replay.state_dict() | {"first": min(sampled, default=self.replay.total)},
             "obs_moments": self.moments.pack(),
             "policy": dict(self._policy),

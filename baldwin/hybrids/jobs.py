@@ -110,7 +110,7 @@ def make_learner(spec: LearnerSpec, ticket: int, obs_moments: NDArray[np.float64
 
 
 def check_finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
-    """The parameters; losses are checked before each update, this is for after the last one.
+    """The parameters; losses are checked when all updates are made; this is for what the last one left.
 
     Raises:
         Diverged: some are not finite.
@@ -123,6 +123,8 @@ def check_finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.floa
 def flatten_tree(state: State, path: str = "") -> dict[str, NDArray[np.generic]]:
     """Nested arrays and numbers as arrays with names like a/b."""
     arrays: dict[str, NDArray[np.generic]] = {}
+    if not state:
+        raise ValueError(f"expected arrays or numbers in {path!r}; an empty map would be lost")
     for name, value in state.items():
         arrays |= flatten_tree(value, f"{path}{name}/") if isinstance(value, dict) else {path + name: np.asarray(value)}
     return arrays

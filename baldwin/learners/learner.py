@@ -210,6 +210,7 @@ class Learner(ABC):
             self._generator.manual_seed(seeds.mix(self._seed, seeds.Stream.LEARN, self._calls))
             self._calls += 1
             reports: dict[str, list[Tensor]] = {}
+            self.critic.params.grad = self.actor.params.grad = None  # report only gradients of these updates
             before = self.updates
             for batch in self._sample_batches(sampler, k, rows):
                 for name, value in update(batch).items():
@@ -223,8 +224,8 @@ class Learner(ABC):
                 raise Diverged(f"{name} is {float(each[bad[0]])} in {where}: the learner has diverged. Lower the learning rates")
             means[name] = float(each.mean())
         for name, network in (("critic", self.critic), ("actor", self.actor)):
-            gradient = network.params.grad
-            means[f"{name}_gradient_norm"] = 0.0 if gradient is None else float(gradient.norm())
+            if network.params.grad is not None:
+                means[f"{name}_gradient_norm"] = float(network.params.grad.norm())
         return means
 
     def _sample_batches(self, sampler: BatchSampler, k: int, rows: int) -> Iterator[TensorBatch]:

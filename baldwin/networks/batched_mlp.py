@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu_
-from torch.utils.weak import TensorWeakRef
 
 from baldwin.ops.noise import Shape
 
@@ -47,7 +46,7 @@ class BatchedMLP:
         self._weights = tensors[::2]
         self._layers = [(b.unsqueeze(1), w.transpose(1, 2)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
         self._grad_buffer: tuple[Tensor, list[Tensor]] | None = None
-        self._last_grad: TensorWeakRef | None = None  # what was returned of that buffer
+        self._own_users = 0  # tensors that share its memory while nobody else does
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs [N, B, out] for inputs [N, B, in]; gradients flow to the parameters and the inputs."""
@@ -77,15 +76,13 @@ class BatchedMLP:
         return (grad if to_input else None), grad_params
 
     def _buffer(self) -> tuple[Tensor, list[Tensor]]:
-        """Where to write the gradient: the kept buffer, unless someone still holds the last gradient, which lies in it."""
-        held = self._params.grad is not None or (self._last_grad is not None and self._last_grad() is not None)
-        if self._grad_buffer is None or held:
+        """Where to write the gradient: the kept buffer, unless someone still holds an earlier gradient, which lies in it."""
+        if self._grad_buffer is None or _users(self._grad_buffer[0]) > self._own_users:
             buffer = torch.empty_like(self._params, requires_grad=False)
             self._grad_buffer = (buffer, split_params(buffer, self._shapes))
+            self._own_users = _users(buffer)
         buffer, parts = self._grad_buffer
-        grad = buffer.view_as(buffer)  # autograd takes this view as it is; it would copy a tensor that others hold
-        self._last_grad = TensorWeakRef(grad)
-        return grad, parts
+        return buffer.view_as(buffer), parts  # autograd takes a view as it is; it would copy a tensor that others hold
 
 
 class _Apply(torch.autograd.Function):
@@ -101,6 +98,11 @@ class _Apply(torch.autograd.Function):
             raise RuntimeError("a batched MLP is differentiable once: create_graph=True is not supported")
         to_input, to_params, _ = ctx.needs_input_grad
         return *ctx.mlp.backward(ctx.inputs, grad, to_input, to_params), None
+
+
+def _users(tensor: Tensor) -> int:
+    """How many tensors and arrays share its memory."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 def _bmm_into(out: Tensor, left: Tensor, right: Tensor) -> None:

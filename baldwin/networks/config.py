@@ -26,8 +26,7 @@ class NetworkConfig(ConfigModel):
     @field_validator("kind")
     @classmethod
     def _kind_is_registered(cls, value: str) -> str:
-        NETWORKS.find(value)
-        return value
+        return NETWORKS.check(value)
 
     @model_validator(mode="before")
     @classmethod

@@ -57,7 +57,7 @@ class StackedNetwork:
         """Outputs [B, out] for one batch [B, in], of which each network, or each target network, gets an equal share."""
         forward, count = (self._target_each, len(self.target)) if target else (self.each, len(self.params))
         share = -(-len(x) // count)
-        padded = torch.cat([x, x[: count * share - len(x)]]) if count * share > len(x) else x
+        padded = x if count * share == len(x) else x[torch.arange(count * share, device=x.device) % len(x)]
         return forward(padded.view(count, share, -1)).flatten(0, 1)[: len(x)]
 
     def minimize(self, loss: Tensor) -> None:

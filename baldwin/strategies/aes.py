@@ -176,6 +176,14 @@ class ACEMConfig(SteadyStateConfig, ACEMUpdateConfig):
 
     name: Literal["acem"] = "acem"
 
+    @model_validator(mode="after")
+    def _block_fits_the_window(self) -> Self:
+        if self.block > self.window:
+            raise ValueError(
+                f"expected block <= window, since the window ranks all individuals of a block; got {self.block} > {self.window}"
+            )
+        return self
+
 
 class ACEM(Gaussian):
     """The mean goes 1 / window of the way with each result; the variance is replaced."""

@@ -167,6 +167,18 @@ def test_problems_of_every_section_are_reported_at_once() -> None:
         load_config("cartpole", [], ["algorithm.lrr=1", "run.sed=3"])
     assert "algorithm.lrr" in str(error.value)
     assert "run.sed" in str(error.value)
+    with pytest.raises(ConfigError) as error:
+        load_config("cartpole", [], ["executor.name=procss", "algorithm.lrr=1", "env.backend=envpol"])
+    assert "'executor.name': no executor 'procss'" in str(error.value)
+    assert "Did you mean 'envpool'?" in str(error.value)
+    assert "algorithm.lrr" in str(error.value)
+
+
+def test_the_defaults_of_an_algorithm_hold_however_it_is_chosen() -> None:
+    chosen = load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=cem-rl"])
+    assert chosen.algorithm.learner.batch_size == 100  # type: ignore[attr-defined]
+    assert chosen.stop.learning_steps == 1_000_000
+    assert load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=td3"]).stop.env_steps == 1_000_000
 
 
 def test_the_schema_knows_every_algorithm() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from baldwin.errors import BaldwinError
 from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor, make_executor
+from baldwin.executors.streams import StreamOwners
 from baldwin.ops.noise import Noise
 from baldwin.rollout import RolloutJob, RolloutSpec
 from baldwin.types import CENTER, Executor, Perturbation, Result, Shared, Trial
@@ -191,3 +193,33 @@ def test_virtual_arrival_order_is_a_function_of_its_seed() -> None:
         return [r.outcomes[0].ticket for r in drain(executor, [job(n) for n in range(30)])]
 
     assert order(0) == order(0) != order(1)
+
+
+def test_a_hung_worker_is_noticed_however_much_is_shared_meanwhile(tmp_path: Path) -> None:
+    """A pipe holds a few hundred messages, and a busy worker reads none: the driver must not wait for it."""
+    executor = ProcessExecutor(SphereWorker, ExecutorConfig(workers=2, timeout=3.0, retries=0))
+    try:
+        executor.share(Shared(CENTER, 0, CENTER_ARRAYS, 0))
+        executor.submit(Misbehaving("hang", 1, tmp_path, 100))
+        for version in range(1, 1000):
+            executor.share(Shared(CENTER, version, CENTER_ARRAYS, version))
+        assert len(executor._shared.kept) + len(executor._shared.dropped) < 5
+        (result,) = executor.wait()
+        assert "longer than executor.timeout=3 s" in result.outcomes[0].reason
+    finally:
+        executor.close()
+
+
+@dataclass(frozen=True)
+class OfStream:
+    stream: int | None
+
+
+def test_streams_are_spread_over_workers_that_start_one_after_the_other() -> None:
+    owners = StreamOwners()
+    assert [owners.choose(OfStream(s), [0], [0]) for s in (0, 1)] == [0, 0]  # type: ignore[arg-type]
+    assert owners.choose(OfStream(1), [1], [0, 1]) == 1  # type: ignore[arg-type]  # its owner is busy and has another
+    assert owners.choose(OfStream(0), [1], [0, 1]) is None  # type: ignore[arg-type]  # now everyone has one
+    assert owners.waits_for(OfStream(0), [0, 1]) == 0  # type: ignore[arg-type]
+    assert owners.choose(OfStream(0), [1], [1]) == 1  # type: ignore[arg-type]  # its owner died
+    assert owners.choose(OfStream(None), [1, 2], [1, 2]) == 1  # type: ignore[arg-type]

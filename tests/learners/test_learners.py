@@ -255,6 +255,7 @@ def test_several_policies_share_a_batch_of_the_critics(make: Make) -> None:
     three.train_critic(memory(three), 4, rows)
     np.testing.assert_allclose(one.critic.vectors(), three.critic.vectors(), rtol=1e-4, atol=1e-6)
     assert three.q_values(np.zeros((7, OBS), np.float32)).shape == (7,)
+    assert three.q_values(np.zeros((1, OBS), np.float32)).shape == (1,)
     with pytest.raises(ConfigError, match="train updates one actor; there are 3"):
         three.train(memory(three), 1)
 

@@ -201,6 +201,13 @@ def test_kept_buffers_never_mix_gradients() -> None:
     forward(a).sum().backward()
     forward(b).sum().backward()
     torch.testing.assert_close(params.grad, both)
+    params.grad = None
+    forward(a).sum().backward()
+    detached, row, array = params.grad.detach(), params.grad[0], params.grad.numpy()  # type: ignore[union-attr, unused-ignore]
+    params.grad = None
+    forward(b).sum().backward()
+    for kept in (detached[0], row, torch.from_numpy(array)[0]):
+        torch.testing.assert_close(kept, held[0])
     assert not torch.equal(first, second)
     with pytest.raises(RuntimeError, match="differentiable once"):
         torch.autograd.grad(forward(a).sum(), params, create_graph=True)

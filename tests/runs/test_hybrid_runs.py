@@ -151,6 +151,7 @@ def test_metrics_say_what_a_hybrid_does(quiet: dict[str, Run]) -> None:
     }
     for run in quiet.values():
         assert set(run.last) >= common
+        assert run.last["failed"] == 0
     last = quiet["aes-rl"].last
     assert last["env_steps"] == last["simulator_steps"] > last["learning_steps"]
     assert set(last) >= {"baseline", "es_return", "rl_return", "variance_mean"}
