@@ -27,6 +27,9 @@ NO_WORKER_GRACE = 10.0
 MAX_START_FAILURES, MAX_EARLY_DEATHS = 3, 12
 """Workers in a row that could not be made, or that died while they started, with none alive, before the run stops."""
 
+START_GRACE = 20.0
+"""Seconds for which a stream of jobs waits for a worker of its own that is starting."""
+
 log = logging.getLogger("baldwin.cluster")
 
 
@@ -188,7 +191,8 @@ class RayExecutor:
         """Give queued jobs to idle workers, those of a stream to its owner."""
         for queued in list(self._queue):
             available = {h.number: h for h in self._handles if h.available}
-            chosen = self._streams.choose(queued.job, [n for n, h in available.items() if h.future is None], available)
+            idle = [n for n, h in available.items() if h.future is None]
+            chosen = self._streams.choose(queued.job, idle, available, self._more_are_starting())
             if chosen is not None:
                 handle = available[chosen]
                 self._queue.remove(queued)
@@ -196,6 +200,11 @@ class RayExecutor:
                 handle.future = handle.actor.run.remote(queued.job, queued.shares, handle.resync)
                 handle.started = time.monotonic()
                 self.counts.bytes_sent += payload(queued.job)
+
+    def _more_are_starting(self) -> bool:
+        """Whether a worker will be ready soon: not those that the cluster may never have room for."""
+        now = time.monotonic()
+        return any(not h.ready and now - h.created < START_GRACE for h in self._handles)
 
     def _receive(self, handle: WorkerHandle) -> None:
         """Take what a worker sent, or notice that it died."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -88,7 +89,8 @@ class WorkerHandle:
     refused: str = ""  # why it gets no work
     resync: bool = False  # its last fingerprint was wrong
     task: QueuedJob | None = None
-    started: float = 0.0
+    created: float = field(default_factory=time.monotonic)
+    started: float = 0.0  # of its job
     last_seen: float = 0.0
     jobs: int = 0
     env_steps: int = 0

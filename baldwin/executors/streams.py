@@ -14,11 +14,10 @@ class StreamOwners:
     def __init__(self) -> None:
         self._owner: dict[int, int] = {}  # stream -> number of its worker
 
-    def choose(self, job: Job, idle: Collection[int], workers: Collection[int]) -> int | None:
-        """An idle worker for the job; None if it has to wait for the one that owns its stream.
+    def choose(self, job: Job, idle: Collection[int], workers: Collection[int], starting: bool = False) -> int | None:
+        """An idle worker for the job; None if it has to wait, for the worker that owns its stream or for one that is starting.
 
-        A stream leaves its owner if that died, or if it owns several while an idle worker owns none, which happens when
-        workers start one after the other.
+        A stream leaves its owner if that died, or if it owns several while an idle worker owns none.
         """
         if not idle:
             return None
@@ -30,6 +29,8 @@ class StreamOwners:
         fewest = min(idle, key=lambda worker: (owned[worker], worker))
         if owner in idle:
             return owner
+        if owner is None and starting and owned[fewest]:
+            return None
         if owner is None or (owned[owner] > 1 and not owned[fewest]):
             self._owner[job.stream] = fewest
             return fewest

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from baldwin.hybrids.hybrid import HybridAlgorithm, PendingJob, check_environmen
 from baldwin.ops import seeds
 from baldwin.ops.controllers import rl_probability
 from baldwin.strategies import ACEM, AES, ACEMUpdateConfig, AESUpdateConfig, Gaussian, OnePlusOne, OnePlusOneUpdateConfig
+from baldwin.strategies.gaussian import GaussianConfig
 from baldwin.types import Individual, Metrics, Outcome, State
 
 DEFAULT_MEAN_EPISODES = 5
@@ -36,6 +37,7 @@ class AsynchronousConfig(HybridConfig):
         "round": "steps_per_epoch",
     }
 
+    strategy: GaussianConfig = GaussianConfig()
     rl_ratio: float = Field(0.5, ge=0, le=1, description="Target fraction of individuals that learn by gradient")
     rl_gain: PositiveFloat = Field(50.0, description="Gain of the controller that keeps that fraction")
     actor_steps_window: PositiveInt = Field(10, description="Actor steps of an individual: the summed length of so many episodes before it")
@@ -50,9 +52,9 @@ class AsynchronousConfig(HybridConfig):
         return self.steps_per_epoch + episode
 
     @property
-    def resolved_strategy(self) -> Any:
+    def resolved_strategy(self) -> GaussianConfig:
         """The config of the distribution, with every switch resolved."""
-        return self.strategy  # type: ignore[attr-defined]
+        return self.strategy
 
 
 class BaselineHybridConfig(AsynchronousConfig):

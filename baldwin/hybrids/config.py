@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -114,9 +115,9 @@ class HybridConfig(AlgorithmConfig):
         """Half of the slack is for earlier checkpoints, the other half for jobs that are in flight."""
         return self.checkpoint_slack // 2
 
+    @abstractmethod
     def steps_between_versions(self, episode: int) -> int:
         """Learning steps that a version may take with episodes of that length."""
-        raise NotImplementedError
 
     def resolve_switch(self, switch: bool | None, faithful: bool) -> bool:
         """A switch; where it is not set, `faithful` under behaviour=faithful and the opposite otherwise."""

@@ -212,10 +212,13 @@ def test_help_is_complete() -> None:
 
 
 def test_cluster_status(local_ray: None) -> None:
-    found = json.loads(baldwin("cluster", "status", "--json").stdout)
+    import ray
+
+    address = ray.get_runtime_context().gcs_address  # auto might find that of another test process
+    found = json.loads(baldwin("cluster", "status", "--address", address, "--json").stdout)
     assert found["nodes"][0]["alive"]
     assert found["cpus"] >= 4
-    shown = baldwin("cluster", "status").stdout
+    shown = baldwin("cluster", "status", "--address", address).stdout
     assert "127.0.0.1" in shown
     assert "no run of Baldwin's is using it now" in shown
 

@@ -216,6 +216,9 @@ class OfStream:
 
 
 def test_streams_are_spread_over_workers_that_start_one_after_the_other() -> None:
+    patient = StreamOwners()
+    assert [patient.choose(OfStream(s), [0], [0], starting=True) for s in (0, 1)] == [0, None]  # type: ignore[arg-type]
+    assert patient.choose(OfStream(1), [1], [0, 1]) == 1  # type: ignore[arg-type]
     owners = StreamOwners()
     assert [owners.choose(OfStream(s), [0], [0]) for s in (0, 1)] == [0, 0]  # type: ignore[arg-type]
     assert owners.choose(OfStream(1), [1], [0, 1]) == 1  # type: ignore[arg-type]  # its owner is busy and has another
