@@ -20,7 +20,7 @@ from torch.nn.functional import mse_loss
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import BatchSampler, Learner, LearnerConfig, TensorBatch
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.networks import PolicyConfig
+from baldwin.networks import Adam, PolicyConfig
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian
 from baldwin.types import Arrays, Metrics, State
 
@@ -135,15 +135,14 @@ class SACBase(Learner):
 
     def critic_state(self) -> State:
         """The critics' state and the temperature, with its optimiser."""
-        adam = {name: value.cpu().numpy().copy() for name, value in self._alpha_adam.state[self.log_alpha].items()}
-        return super().critic_state() | {"log_alpha": self.log_alpha.detach().cpu().numpy().copy(), "alpha_adam": adam}
+        log_alpha = self.log_alpha.detach().cpu().numpy().copy()
+        return super().critic_state() | {"log_alpha": log_alpha, "alpha_adam": self._alpha_adam.state_dict()}
 
     def load_critic_state(self, state: State) -> None:
         """Continue from a `critic_state`."""
         super().load_critic_state(state)
         self._set_log_alpha(float(state["log_alpha"]))
-        adam = {name: torch.from_numpy(np.array(value)).to(self.device) for name, value in state["alpha_adam"].items()}
-        self._alpha_adam.state[self.log_alpha] = adam
+        self._alpha_adam.load_state_dict(state["alpha_adam"])
 
     def frozen_critic(self, state: State) -> dict[str, NDArray[Any]]:
         """The critics and the temperature, as updates of an actor read them."""
@@ -156,9 +155,7 @@ class SACBase(Learner):
 
     def _set_log_alpha(self, value: float) -> None:
         self.log_alpha = torch.tensor(value, device=self.device, requires_grad=True)
-        self._alpha_adam = torch.optim.Adam([self.log_alpha], self.config.alpha_lr, fused=True)
-        zero = torch.zeros((), device=self.device)
-        self._alpha_adam.state[self.log_alpha] = {"step": zero, "exp_avg": zero.clone(), "exp_avg_sq": zero.clone()}
+        self._alpha_adam = Adam(self.log_alpha, self.config.alpha_lr)
 
     def _alpha(self) -> Tensor:
         return self.log_alpha.detach().exp()
@@ -176,9 +173,7 @@ class SACBase(Learner):
 
     def _step_alpha(self, entropy: Tensor, alpha: Tensor) -> dict[str, Tensor]:
         if self.config.alpha == "auto":
-            self._alpha_adam.zero_grad()
-            self.alpha_loss(entropy).backward()  # type: ignore[no-untyped-call]
-            self._alpha_adam.step()
+            self._alpha_adam.minimize(self.alpha_loss(entropy))
         return {"alpha": alpha}
 
     def _min_over_subset(self, q: Tensor) -> Tensor:

@@ -5,12 +5,13 @@ from baldwin.networks.actions import ActionMap
 from baldwin.networks.config import NetworkConfig, PolicyConfig
 from baldwin.networks.greedy import GreedyPolicy, Normalizer
 from baldwin.networks.network import NETWORKS, Forward, Network, make_network
-from baldwin.networks.stacked import StackedNetwork
+from baldwin.networks.stacked import Adam, StackedNetwork
 from baldwin.networks.stacked_policies import StackedPolicies, stack_trials
 
 __all__ = [
     "NETWORKS",
     "ActionMap",
+    "Adam",
     "Forward",
     "GreedyPolicy",
     "Network",

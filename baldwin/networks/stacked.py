@@ -15,6 +15,33 @@ from baldwin.types import State
 ADAM: dict[str, Any] = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "maximize": False}
 
 
+class Adam:
+    """torch.optim.Adam(fused=True) for one tensor, without its bookkeeping, which takes longer than a small layer."""
+
+    def __init__(self, params: Tensor, lr: float) -> None:
+        self._params, self._lr = params, lr
+        zeros = torch.zeros_like(params, requires_grad=False)
+        self._state = {"step": torch.zeros((), device=params.device), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+
+    def minimize(self, loss: Tensor) -> None:
+        """One step down the gradient of the loss."""
+        self._params.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        step, exp_avg, exp_avg_sq = self._state.values()
+        step += 1
+        with torch.no_grad():
+            gradient = cast("Tensor", self._params.grad)
+            torch._fused_adam_([self._params], [gradient], [exp_avg], [exp_avg_sq], [], [step], lr=self._lr, **ADAM)
+
+    def state_dict(self) -> State:
+        """Step count and moments."""
+        return {name: value.cpu().numpy().copy() for name, value in self._state.items()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        self._state = {name: torch.from_numpy(np.array(state[name])).to(self._params.device) for name in self._state}
+
+
 class StackedNetwork:
     """N networks with parameters [N, D] and their Adam, and target networks (not necessarily as many) that follow them slowly."""
 
@@ -32,8 +59,7 @@ class StackedNetwork:
 
     def reset_optimizer(self) -> None:
         """Set Adam's moments and step count to zero."""
-        zeros = torch.zeros_like(self.params, requires_grad=False)
-        self._adam = {"step": torch.zeros((), device=self._device), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+        self._adam = Adam(self.params, self._lr)
 
     def set_target(self, params: NDArray[np.float32]) -> None:
         """Replace the target parameters [M, D]."""
@@ -62,13 +88,7 @@ class StackedNetwork:
 
     def minimize(self, loss: Tensor) -> None:
         """One Adam step down the gradient of the loss."""
-        self.params.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        step, exp_avg, exp_avg_sq = self._adam.values()
-        step += 1
-        with torch.no_grad():  # torch.optim.Adam(fused=True) without its bookkeeping, which takes longer than a small layer
-            gradient = cast("Tensor", self.params.grad)
-            torch._fused_adam_([self.params], [gradient], [exp_avg], [exp_avg_sq], [], [step], lr=self._lr, **ADAM)
+        self._adam.minimize(loss)
 
     def soft_update(self, tau: float) -> None:
         """target <- (1 - tau) target + tau params."""
@@ -80,14 +100,13 @@ class StackedNetwork:
 
     def state_dict(self) -> State:
         """Parameters, targets, and Adam's step count and moments."""
-        adam = {name: value.cpu().numpy().copy() for name, value in self._adam.items()}
-        return {"params": self.vectors(), "target": self.target.cpu().numpy().copy(), "adam": adam}
+        return {"params": self.vectors(), "target": self.target.cpu().numpy().copy(), "adam": self._adam.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
         self.reset(state["params"])
         self.set_target(state["target"])
-        self._adam = {name: self._tensor(state["adam"][name]) for name in self._adam}
+        self._adam.load_state_dict(state["adam"])
 
     def _tensor(self, values: NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
