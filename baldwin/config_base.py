@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
+
+MAX_FLOAT = 1e30  # beyond it, float32 arithmetic overflows
+MAX_INT = 2**63 - 1
 
 
 class ConfigModel(BaseModel):
-    """A frozen section that refuses unknown keys. `renamed` maps keys of earlier versions to what they are called now."""
+    """A frozen section that refuses unknown keys and absurd numbers. `renamed` maps keys of earlier versions to what they are called now."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     renamed: ClassVar[dict[str, str]] = {}
 
@@ -18,3 +21,17 @@ class ConfigModel(BaseModel):
     def new_name(cls, key: str) -> str | None:
         """What a key of an earlier version is called now, if it was renamed here or in a base class."""
         return next((c.renamed[key] for c in cls.__mro__ if issubclass(c, ConfigModel) and key in c.renamed), None)
+
+    def foreign_code(self) -> list[str]:
+        """What this section would run that is not part of an installed package, as `key=value`: a user's classes, another machine's code."""
+        nested = {name: getattr(self, name) for name in type(self).model_fields}
+        return [f"{name}.{found}" for name, value in nested.items() if isinstance(value, ConfigModel) for found in value.foreign_code()]
+
+    @field_validator("*")
+    @classmethod
+    def _no_absurd_numbers(cls, value: Any) -> Any:
+        for number in value if isinstance(value, list) else [value]:
+            limit = MAX_FLOAT if isinstance(number, float) else MAX_INT
+            if isinstance(number, int | float) and abs(number) > limit:
+                raise ValueError(f"expected a number within +-{limit:.3g}")
+        return value

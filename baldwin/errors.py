@@ -9,6 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 DISTRIBUTION = "baldwin-rl"
+MAX_MESSAGE = 600  # characters of a message that came from foreign code
 
 
 class BaldwinError(Exception):
@@ -60,9 +61,24 @@ class Stalled(BaldwinError):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """' Did you mean ...?' or nothing."""
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    """' Did you mean ...?' or nothing; never the name itself."""
+    near = difflib.get_close_matches(name, [n for n in names if n != name], n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def clean_text(text: str, limit: int = MAX_MESSAGE) -> str:
+    """A message that is safe to print: one line, no control characters, cut in the middle if it is long."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
+
+
+def describe_exception(error: BaseException) -> str:
+    """Type and message of an exception from foreign code, also where its own `__str__` raises; never empty."""
+    try:
+        message = clean_text(str(error))
+    except Exception as broken:
+        message = f"(its message cannot be shown: {type(broken).__name__})"
+    return clean_text(f"{type(error).__name__}: {message}" if message else type(error).__name__)
 
 
 def pick(table: Mapping[str, T], name: str, what: str) -> T:

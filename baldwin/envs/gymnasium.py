@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import importlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -13,9 +13,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
-from baldwin.errors import EnvironmentFailure, missing_extra, nearest
+from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
+from baldwin.imports import find_class, import_module
 from baldwin.ops.seeds import mix
 
+log = logging.getLogger("baldwin")
+OLD_API = (
+    "That is the interface of Gym before 0.26: wrap the environment in shimmy.GymV21CompatibilityV0(env=...) (pip install 'shimmy[gym-v21]'), "
+    "or return Gymnasium's values"
+)
 EXTRA_OF_MODULE = {"mujoco": "mujoco", "pygame": "classic", "ale_py": "atari", "Box2D": "box2d"}
 
 
@@ -27,21 +33,11 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
     """
     module_name, _, name = config.id.rpartition(":")
     if module_name:
-        try:
-            module = importlib.import_module(module_name)
-        except Exception as error:
-            raise EnvironmentFailure(
-                f"env.id {config.id!r}: cannot import {module_name!r} ({type(error).__name__}: {error}). Expected package.module:EnvClass or package.module:EnvId; "
-                "run from the folder that holds the package, or install it."
-            ) from error
+        where = f"env.id {config.id!r}"
+        module = import_module(module_name, where, EnvironmentFailure)
         if name not in gym.registry:
-            entry = getattr(module, name, None)
-            if not callable(entry):
-                known = [n for n in vars(module) if isinstance(getattr(module, n), type)]
-                raise EnvironmentFailure(
-                    f"env.id {config.id!r}: {module_name!r} has no class {name!r} and registers no such id.{nearest(name, known)}"
-                )
-            return lambda **kw: entry(**config.kwargs, **kw), config.max_episode_steps
+            env_class: Callable[..., gym.Env[Any, Any]] = find_class(module, name, gym.Env, where, EnvironmentFailure)
+            return lambda **kw: env_class(**{**config.kwargs, **kw}), config.max_episode_steps
     try:
         spec = copy.deepcopy(gym.spec(name))
     except gym.error.Error as error:
@@ -68,29 +64,99 @@ def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
         for module, extra in EXTRA_OF_MODULE.items():
             if module.lower() in text.lower():
                 raise missing_extra(extra, f"environment {config.id!r}") from error
-        raise EnvironmentFailure(f"environment {config.id!r} needs a package that is not installed: {error}") from error
+        reason = describe_exception(error)
+        raise EnvironmentFailure(f"environment {config.id!r} needs a package that is not installed: {reason}") from error
     except Exception as error:
-        raise EnvironmentFailure(
-            f"environment {config.id!r} could not be made: {type(error).__name__}: {error}. Check env.kwargs."
-        ) from error
+        reason = describe_exception(error)
+        raise EnvironmentFailure(f"environment {config.id!r} could not be made: {reason}. Check env.kwargs.") from error
 
 
 def describe(config: EnvConfig) -> EnvSpec:
-    """The spaces and the time limit of an environment."""
+    """The spaces and the time limit of an environment.
+
+    Raises:
+        EnvironmentFailure: it cannot be made, lacks a space, or has one that no policy can take.
+    """
     _, limit = maker(config)
     env = make_env(config)
     try:
-        return EnvSpec(flat_size(env.observation_space, config), env.observation_space, env.action_space, limit, "gymnasium")
+        obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
+        return EnvSpec(flat_size(obs_space, config), obs_space, action_space, limit, "gymnasium")
     finally:
-        env.close()
+        close_quietly(env)
+
+
+def _space(env: gym.Env[Any, Any], name: str, config: EnvConfig) -> gym.Space[Any]:
+    space = getattr(env, name, None)
+    if not isinstance(space, gym.Space):
+        raise EnvironmentFailure(
+            f"environment {config.id!r} has no {name}: expected a gymnasium.Space, set in __init__; got {type(space).__name__}"
+        )
+    return space
 
 
 def flat_size(space: gym.Space[Any], config: EnvConfig) -> int:
-    """How many numbers an observation has."""
+    """How many numbers an observation has.
+
+    Raises:
+        EnvironmentFailure: none, or it is not made of numbers; names the part.
+    """
+    for path, part in _leaves(space, "observation_space"):
+        if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            raise EnvironmentFailure(
+                f"environment {config.id!r}: {path} is {clean_text(str(part), 200)}, which no policy can take. Expected numbers: Box, "
+                f"Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them. Wrap the environment"
+            )
+    size = int(np.prod(spaces.flatten_space(space).shape or ()))
+    if not size:
+        raise EnvironmentFailure(f"environment {config.id!r}: observation_space {space} has no numbers: expected at least one")
+    return size
+
+
+def _leaves(space: gym.Space[Any], path: str) -> Iterator[tuple[str, gym.Space[Any]]]:
+    """The parts of nested spaces, with where they are."""
+    if isinstance(space, spaces.Dict):
+        for name, part in space.spaces.items():
+            yield from _leaves(part, f"{path}[{name!r}]")
+    elif isinstance(space, spaces.Tuple):
+        for number, part in enumerate(space.spaces):
+            yield from _leaves(part, f"{path}[{number}]")
+    else:
+        yield path, space
+
+
+def close_quietly(env: gym.Env[Any, Any]) -> None:
+    """Close an environment; one that cannot be closed is reported and left: everything that was asked of it is done."""
     try:
-        return int(np.prod(spaces.flatten_space(space).shape or ()))
-    except (NotImplementedError, TypeError) as error:
-        raise EnvironmentFailure(f"environment {config.id!r} has an observation space that cannot be flattened: {space}") from error
+        env.close()
+    except Exception as error:
+        log.warning("an environment failed in close(): %s", describe_exception(error))
+
+
+def check_reset(result: Any) -> Any:
+    """The observation that reset() returned.
+
+    Raises:
+        ValueError: the result is not Gymnasium's (obs, info).
+    """
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return result[0]
+    raise ValueError(f"expected reset() to return (obs, info); got {_kind(result)}. {OLD_API}")
+
+
+def check_step(result: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """What step() returned.
+
+    Raises:
+        ValueError: the result is not Gymnasium's (obs, reward, terminated, truncated, info).
+    """
+    if isinstance(result, tuple) and len(result) == 5:
+        return result
+    raise ValueError(f"expected step() to return (obs, reward, terminated, truncated, info); got {_kind(result)}. {OLD_API}")
+
+
+def _kind(result: Any) -> str:
+    return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
 
 
 class GymnasiumVectorEnv:
@@ -120,7 +186,7 @@ class GymnasiumVectorEnv:
             seed = mix(int(self._seeds[index]), int(self._episode[index]))
             self._episode[index] += 1
             try:
-                self._write_obs(obs, row, self._env(index).reset(seed=seed)[0])
+                self._write_obs(obs, row, check_reset(self._env(index).reset(seed=seed)))
             except Exception as error:
                 self._discard(index, "reset", error)
         return obs
@@ -132,7 +198,7 @@ class GymnasiumVectorEnv:
         envs = self._envs
         for row, index in enumerate(ids.tolist()):
             try:
-                seen, reward[row], terminated[row], truncated[row], _ = envs[index].step(actions[row])
+                seen, reward[row], terminated[row], truncated[row], _ = check_step(envs[index].step(actions[row]))  # type: ignore[union-attr]
                 self._write_obs(obs, row, seen)
             except Exception as error:
                 obs[row], terminated[row] = np.nan, True
@@ -142,7 +208,7 @@ class GymnasiumVectorEnv:
     def close(self) -> None:
         for env in self._envs:
             if env is not None:
-                env.close()
+                close_quietly(env)
         self._envs = [None] * self.width
 
     def _env(self, index: int) -> gym.Env[Any, Any]:
@@ -159,7 +225,7 @@ class GymnasiumVectorEnv:
 
     def _discard(self, index: int, verb: str, error: Exception) -> None:
         """Drop an environment that failed; its next episode gets a new one."""
-        self.failures.setdefault(index, f"environment {self._config.id!r} failed in {verb}(): {type(error).__name__}: {error}")
+        self.failures.setdefault(index, f"environment {self._config.id!r} failed in {verb}(): {describe_exception(error)}")
         self._envs[index] = None
 
 

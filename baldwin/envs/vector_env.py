@@ -31,6 +31,24 @@ class EnvConfig(ConfigModel):
     )
     max_episode_steps: int | None = Field(None, gt=0, description="Overrides the environment's own time limit")
 
+    def foreign_code(self) -> list[str]:
+        """A class, or a module that registers the id."""
+        return [f"id={self.id}"] if ":" in self.id else []
+
+    @field_validator("id")
+    @classmethod
+    def _id_is_printable(cls, value: str) -> str:
+        if not value or not value.isprintable():
+            raise ValueError("expected a name without control characters")
+        return value
+
+    @field_validator("kwargs")
+    @classmethod
+    def _nobody_watches(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if value.get("render_mode") == "human":
+            raise ValueError("render_mode=human would draw every step of training. Leave it out, and film the policy with baldwin render")
+        return value
+
     @field_validator("backend")
     @classmethod
     def _backend_is_registered(cls, value: str) -> str:

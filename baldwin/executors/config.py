@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, field_validator
 
 from baldwin.config_base import ConfigModel
+from baldwin.errors import describe_exception
 from baldwin.ops.threads import cores
 from baldwin.registry import Registry
 from baldwin.types import Executor, Job, Outcome, Worker, failed
@@ -37,6 +38,11 @@ class ExecutorConfig(ConfigModel):
     latency: float = Field(1e-3, ge=0, description="virtual: what a job costs besides its steps")
     jitter: float = Field(0.1, ge=0, description="virtual: spread (sigma of a log-normal) of each job's cost")
     seed: int = Field(0, ge=0, description="virtual: of the jitter")
+
+    def foreign_code(self) -> list[str]:
+        """A cluster, and what Ray would install on it: both run what others wrote."""
+        address = [f"address={self.address}"] if self.address != "local" else []
+        return address + ([f"runtime_env={self.runtime_env}"] if self.runtime_env else [])
 
     @field_validator("name")
     @classmethod
@@ -86,5 +92,5 @@ def run_job(job: Job, worker: Worker) -> tuple[list[Outcome], float]:
     try:
         outcomes = job.run(worker)
     except Exception as error:
-        outcomes = failed(job, f"{type(error).__name__}: {error}")
+        outcomes = failed(job, describe_exception(error))
     return outcomes, time.process_time() - started

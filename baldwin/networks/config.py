@@ -23,6 +23,10 @@ class NetworkConfig(ConfigModel):
     module: str | None = Field(None, description="package.module:Class of your own nn.Module, made as Class(n_inputs, n_outputs, **kwargs)")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to your module")
 
+    def foreign_code(self) -> list[str]:
+        """Your own module."""
+        return [f"module={self.module}"] if self.module else []
+
     @field_validator("kind")
     @classmethod
     def _kind_is_registered(cls, value: str) -> str:

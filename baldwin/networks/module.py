@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from baldwin.errors import ConfigError, nearest
+from baldwin.errors import ConfigError, clean_text, describe_exception
+from baldwin.imports import find_class, import_module
 from baldwin.networks.batched_mlp import split_params
 from baldwin.networks.config import NetworkConfig
 from baldwin.networks.network import NETWORKS, Forward
@@ -22,29 +21,22 @@ from baldwin.ops.seeds import Stream, mix
 from baldwin.ops.threads import one_thread
 
 
-def find_class(path: str) -> type[nn.Module]:
+def module_class(path: str) -> type[nn.Module]:
     """The nn.Module class named package.module:Class.
 
     Raises:
         ConfigError: there is none.
     """
     module_name, _, name = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"module {path!r}: cannot import {module_name!r} ({problem}). Expected package.module:Class.") from error
-    found = getattr(module, name, None)
-    if not (inspect.isclass(found) and issubclass(found, nn.Module)):
-        raise ConfigError(f"module {path!r}: {module_name!r} has no nn.Module {name!r}.{nearest(name, vars(module))}")
-    return found
+    where = f"module {path!r}"
+    return find_class(import_module(module_name, where, ConfigError), name, nn.Module, where, ConfigError)
 
 
 class ModuleNetwork:
     """Class(n_inputs, n_outputs, **kwargs); forward maps [B, n_inputs] to [B, n_outputs]."""
 
     def __init__(self, path: str, n_inputs: int, n_outputs: int, kwargs: dict[str, Any]) -> None:
-        self._make: Callable[[], nn.Module] = lambda: find_class(path)(n_inputs, n_outputs, **kwargs)
+        self._make: Callable[[], nn.Module] = lambda: module_class(path)(n_inputs, n_outputs, **kwargs)
         self._module, out = self._try_out(path, n_inputs)
         named = dict(self._module.named_parameters())
         if not named or not isinstance(out, Tensor) or tuple(out.shape) != (1, n_outputs):
@@ -54,6 +46,7 @@ class ModuleNetwork:
             )
         self._names = list(named)
         self.shapes: tuple[Shape, ...] = tuple(tuple(p.shape) for p in named.values())
+        self._try_out_stacked(path, n_inputs)
 
     def _try_out(self, path: str, n_inputs: int) -> tuple[nn.Module, Any]:
         try:
@@ -63,9 +56,22 @@ class ModuleNetwork:
         except ConfigError:
             raise
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
             raise ConfigError(
-                f"module {path!r} failed: {problem}. It is made as Class(n_inputs, n_outputs, **kwargs) and called with [B, n_inputs]"
+                f"module {path!r} failed: {describe_exception(error)}. It is made as Class(n_inputs, n_outputs, **kwargs) and called with [B, n_inputs]"
+            ) from error
+
+    def _try_out_stacked(self, path: str, n_inputs: int) -> None:
+        """Two networks at once, as everything that trains it calls it."""
+        rows = torch.cat([p.detach().reshape(-1) for p in self._module.parameters()]).expand(2, -1)
+        try:
+            with torch.no_grad():
+                self.bind_batches(rows)(torch.zeros(2, 1, n_inputs))
+        except Exception as error:
+            reason = clean_text(str(error), 200)
+            raise ConfigError(
+                f"module {path!r} cannot be stacked: many networks run in one call of torch.func.vmap, so forward() must be the same operations "
+                f"for every input. Expected no Python `if`, loop, int() or .item() on a tensor's values (use torch.where) and no random "
+                f"numbers or statistics of its own (dropout, batch norm); torch says: {reason}"
             ) from error
 
     def init(self, seed: int, stream: Stream = Stream.INIT) -> NDArray[np.float32]:
