@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,11 +14,14 @@ from rich.table import Table
 
 from baldwin import __version__
 from baldwin.errors import BaldwinError, UserError, pick
+from baldwin.processes import start_server
+
+if TYPE_CHECKING:
+    from baldwin.config import RunConfig
 
 app = typer.Typer(
     help="Train policies by evolution, by gradient, and by both at once.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -34,6 +36,7 @@ Overrides = Annotated[
         "-m", metavar="KEY=VALUE ...", help="Override keys, as in -m algorithm.lr=0.02 run.seed=3; values are YAML. May be repeated."
     ),
 ]
+Trust = Annotated[bool, typer.Option("--trust", help="Import the classes that a config names, also if you did not write it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the summary.")]
 
 
@@ -74,30 +77,52 @@ def train(
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The run directory; default: a new one under run.out.")
     ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The same as -m run.seed=N.")] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option("--seeds", metavar="LIST", help="Several runs side by side, as in 1-5 or 1,3,7; compare then groups them."),
+    ] = None,
     quiet: Quiet = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the config and exit.")] = False,
 ) -> None:
     """Train; Ctrl-C saves and says how to go on."""
+    if preset is None and env is None and not files and not overrides and not schema:
+        raise UserError("train needs a PRESET, --algo and --env, -c FILE or -m env.id=...: see baldwin list presets")
+    if not schema and seeds is None:
+        start_server()
     from baldwin.config import config_schema, load_config
 
     if schema:
         print(json.dumps(config_schema(), indent=1))
         return
-    if preset is None and env is None and not files and not overrides:
-        raise UserError("train needs a PRESET, --algo and --env, -c FILE or -m env.id=...: see baldwin list presets")
     from baldwin.runs.run import start
 
-    _train(lambda: start(load_config(preset, files or (), overrides or (), algorithm=algo, env=env), out_dir), quiet)
+    chosen = [*(overrides or ()), *([f"run.seed={seed}"] if seed is not None else [])]
+
+    def load(*more: str) -> RunConfig:
+        return load_config(preset, files or (), [*chosen, *more], algorithm=algo, env=env)
+
+    if seeds is None:
+        _train(lambda: start(load(), out_dir), quiet)
+        return
+    from baldwin.runs.seeds import parse_seeds, train_seeds
+
+    if seed is not None:
+        raise UserError(f"expected --seed or --seeds, not both; got {seed} and {seeds}. Leave one out")
+    configs = [load(f"run.seed={number}") for number in parse_seeds(seeds)]
+    done = train_seeds(configs, out_dir, lambda line: None if quiet else out.print(line, markup=False, highlight=False))
+    compare(done)
 
 
 @app.command()
-def resume(directory: RunDir, overrides: Overrides = None, quiet: Quiet = False) -> None:
+def resume(directory: RunDir, overrides: Overrides = None, trust: Trust = False, quiet: Quiet = False) -> None:
     """Continue a run exactly where it stopped, also after kill -9. -m may change stop, run and executor."""
+    start_server()
     from baldwin.runs.run import Run
     from baldwin.runs.run import resume as resume_run
 
     def prepare() -> Run:
-        run, warnings = resume_run(directory, overrides or ())
+        run, warnings = resume_run(directory, overrides or (), trust)
         for text in warnings:
             err.print(f"warning: {text}", markup=False)
         return run
@@ -106,19 +131,19 @@ def resume(directory: RunDir, overrides: Overrides = None, quiet: Quiet = False)
 
 
 def _train(prepare: Callable[[], Any], quiet: bool) -> None:
+    from baldwin.runs.interrupt import Signals
     from baldwin.runs.progress import make_progress
     from baldwin.runs.report import plot_run
     from baldwin.runs.run import train as train_run
 
     run = prepare()
     path = run.directory.path
-    if not quiet:
-        out.print(f"run directory: {path}", markup=False, highlight=False)
     try:
-        with make_progress(run.config, out, quiet) as progress:
-            train_run(run, [progress])
+        with Signals.held() as signals, make_progress(run.config, out, quiet) as progress:
+            if not quiet:
+                out.print(f"run directory: {path}", markup=False, highlight=False)
+            train_run(run, [progress], signals)
     except KeyboardInterrupt:
-        plot_run(run.directory)
         err.print(f"stopped at generation {run.algorithm.version}; saved. Go on with: baldwin resume {path}", markup=False)
         raise typer.Exit(130) from None
     curve = plot_run(run.directory)
@@ -136,12 +161,13 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Of the episodes' seeds; training never sees them.")] = 0,
     checkpoint: Annotated[int | None, typer.Option(metavar="K", min=0, help="The generation; default: the newest checkpoint.")] = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Play the greedy policy on held-out seeds: mean, std, IQM, 95 % confidence interval."""
     from baldwin.runs.evaluation import evaluate_run
 
-    found = evaluate_run(directory, episodes, seed, checkpoint)
+    found = evaluate_run(directory, episodes, seed, checkpoint, trust)
     if as_json:
         print(json.dumps(found.as_dict()))
         return
@@ -162,22 +188,28 @@ def render(
         int | None, typer.Option(metavar="K", min=0, help="Any generation, from the journal; default: the newest checkpoint.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the episodes.")] = 0,
+    trust: Trust = False,
 ) -> None:
     """Film the greedy policy; needs no screen."""
     from baldwin.runs.video import render_run
 
-    path, returns = render_run(directory, video, episodes, generation, seed)
+    with err.status("loading the policy") as status:
+        path, returns = render_run(directory, video, episodes, generation, seed, trust, status.update)
     out.print(f"video: {path}  returns: {', '.join(f'{r:.1f}' for r in returns)}", markup=False, highlight=False)
 
 
 @app.command()
-def replay(directory: RunDir, generation: Annotated[int, typer.Option(metavar="K", min=0, help="The generation to rebuild.")]) -> None:
+def replay(
+    directory: RunDir,
+    generation: Annotated[int, typer.Option(metavar="K", min=0, help="The generation to rebuild.")],
+    trust: Trust = False,
+) -> None:
     """Rebuild the parameters of a generation from the reward journal alone and print their hash."""
     from baldwin.runs.checkpoint import policy_hash
     from baldwin.runs.directory import RunDirectory
     from baldwin.runs.history import rebuild
 
-    print(policy_hash(rebuild(RunDirectory.find(directory), generation)))
+    print(policy_hash(rebuild(RunDirectory.find(directory), generation, trust)))
 
 
 @app.command()
@@ -332,7 +364,6 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
 
 def main() -> None:
     """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C, 1 anything else."""
-    sys.path.insert(0, os.getcwd())  # a user's own package in the working directory
     try:
         app(args=repeat_options(sys.argv[1:]))
     except UserError as error:
@@ -340,6 +371,9 @@ def main() -> None:
         sys.exit(2)
     except BaldwinError as error:
         err.print(f"error: {error}", markup=False, highlight=False)
+        sys.exit(1)
+    except MemoryError:
+        err.print("error: out of memory. Use smaller networks, a smaller algorithm.buffer_size, or fewer executor.workers", markup=False)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -14,11 +13,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from baldwin.algorithm import ALGORITHMS, AlgorithmConfig
-from baldwin.config.merge import Tree, merge, overlay, parse_numbers
+from baldwin.config.merge import Tree, merge, overlay, parse_yaml
 from baldwin.config.model import RunConfig
 from baldwin.config.preset import algorithm_defaults, preset_tree, tuned_tree
 from baldwin.config_base import ConfigModel
 from baldwin.errors import ConfigError, nearest
+
+MAX_CHARACTERS = 1_000_000
 
 
 def load_config(
@@ -68,10 +69,7 @@ def parse_override(text: str) -> Tree:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"-m takes KEY=VALUE, as in -m algorithm.lr=0.02; got {text!r}")
-    try:
-        tree: Any = parse_numbers(yaml.safe_load(value)) if value else None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"-m {text!r}: the value is not YAML ({str(error).splitlines()[0]}). Quote it.") from error
+    tree: Any = parse_yaml(value, f"-m {key.strip()}: the value") if value else None
     for part in reversed(key.strip().split(".")):
         tree = {part: tree}
     return typing.cast("Tree", tree)
@@ -110,33 +108,25 @@ def read_config(path: Path) -> RunConfig:
     return validate(_read_file(path))
 
 
-def write_config(config: RunConfig, path: Path) -> None:
-    """Save every key, defaults included."""
-    temporary = path.with_suffix(".writing")
-    with open(temporary, "w") as file:
-        yaml.safe_dump(config.model_dump(mode="json"), file, sort_keys=False)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)  # whole or not at all: without it nothing can be resumed
+def dump_config(config: RunConfig) -> str:
+    """Every key, defaults included, as YAML."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
 
 def _read_file(path: Path) -> Tree:
     try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not a text file'}") from error
-    return _parse(text, str(path))
-
-
-def _parse(text: str, where: str) -> Tree:
-    try:
-        tree = parse_numbers(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where} is not YAML: {error}") from error
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the name
+        reason = getattr(error, "strerror", None) or ("it is not a text file" if isinstance(error, UnicodeError) else str(error))
+        raise ConfigError(f"cannot read {str(path)[:200]!r}: {reason}") from error
+    if len(text) > MAX_CHARACTERS:
+        raise ConfigError(f"cannot read {path}: expected a config of at most {MAX_CHARACTERS:,} characters")
+    tree = parse_yaml(text, str(path))
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError(f"{where}: expected a map with env, policy, algorithm, executor, run, stop; got {type(tree).__name__}")
+        raise ConfigError(f"{path}: expected a map with env, policy, algorithm, executor, run, stop; got {type(tree).__name__}")
     return tree
 
 

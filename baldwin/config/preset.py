@@ -8,9 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
-
-from baldwin.config.merge import Tree, merge, parse_numbers
+from baldwin.config.merge import Tree, merge, parse_yaml
 from baldwin.errors import pick
 
 META = ("preset", "summary", "source", "measured", "variants")
@@ -80,4 +78,4 @@ def _preset(name: str, algorithm: str, env: str, section: Mapping[str, Any]) -> 
 def _files() -> dict[str, Tree]:
     folder = resources.files("baldwin.config") / "presets"
     files = {f.name.removesuffix(".yaml"): f for f in folder.iterdir() if f.name.endswith(".yaml")}
-    return {name: parse_numbers(yaml.safe_load(files[name].read_text())) for name in sorted(files)}
+    return {name: parse_yaml(files[name].read_text(), f"{name}.yaml") for name in sorted(files)}

@@ -2,6 +2,7 @@
 
 from baldwin.envs import envpool, gymnasium, mujoco  # noqa: F401 - they register themselves
 from baldwin.envs.backends import check_env, choose_backend, list_envs, make_render_env, make_vector_env
+from baldwin.envs.gymnasium import close_quietly
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, StepResult, VectorEnv
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "VectorEnv",
     "check_env",
     "choose_backend",
+    "close_quietly",
     "list_envs",
     "make_render_env",
     "make_vector_env",

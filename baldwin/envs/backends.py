@@ -16,7 +16,8 @@ def choose_backend(config: EnvConfig) -> str:
     """The backend that `auto` stands for: of those that serve the environment, the one with the highest priority."""
     if config.backend != AUTO:
         return config.backend
-    return max((name for name, backend in BACKENDS.items() if backend.serves(config)), key=lambda name: BACKENDS[name].priority)
+    by_priority = sorted(BACKENDS, key=lambda name: -BACKENDS[name].priority)
+    return next(name for name in by_priority if BACKENDS[name].serves(config))  # asking EnvPool imports it, which takes a second
 
 
 def describe(config: EnvConfig) -> EnvSpec:

@@ -198,7 +198,7 @@ class GymnasiumVectorEnv:
         envs = self._envs
         for row, index in enumerate(ids.tolist()):
             try:
-                seen, reward[row], terminated[row], truncated[row], _ = check_step(envs[index].step(actions[row]))  # type: ignore[union-attr]
+                seen, reward[row], terminated[row], truncated[row], _ = check_step(envs[index].step(actions[row]))
                 self._write_obs(obs, row, seen)
             except Exception as error:
                 obs[row], terminated[row] = np.nan, True

@@ -28,7 +28,7 @@ class ExecutorConfig(ConfigModel):
     workers: PositiveInt | Literal["auto", "max"] = Field(
         "auto", description="auto and max: as many as there are cores; with ray, as the cluster has, growing with it"
     )
-    timeout: float = Field(600.0, gt=0, description="Seconds after which a job counts as hung and is tried elsewhere")
+    timeout: float = Field(600.0, gt=0, le=1e6, description="Seconds after which a job counts as hung and is tried elsewhere")
     retries: int = Field(2, ge=0, description="How often a job that killed or hung its worker is tried again")
     address: str = Field("local", description="ray: local starts Ray on this machine; auto or host:port joins a cluster made by ray start")
     runtime_env: dict[str, Any] = Field(default_factory=dict, description="ray: what workers need besides, such as {working_dir: .}")
@@ -67,6 +67,11 @@ class DeadlinePassed(BaseException):
     """A job took longer than `executor.timeout`. Not an Exception: nobody on the way may take it for an environment's own."""
 
 
+def overdue_message(what: str, seconds: float) -> str:
+    """Why something was given up."""
+    return f"{what} took longer than executor.timeout={seconds:g} s (an episode that never ends needs env.max_episode_steps)"
+
+
 @contextmanager
 def deadline(seconds: float, what: str) -> Iterator[None]:
     """Raise DeadlinePassed in here after so many seconds, where the platform and the thread allow it."""
@@ -75,7 +80,7 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
         return
 
     def ring(_signal: int, _frame: FrameType | None) -> None:
-        raise DeadlinePassed(f"{what} took longer than executor.timeout={seconds:g} s")
+        raise DeadlinePassed(overdue_message(what, seconds))
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing as mp
 import os
 import signal
-import sys
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
 
-from baldwin.errors import BaldwinError
-from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, run_job
+from baldwin.errors import BaldwinError, describe_exception
+from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, overdue_message, run_job
 from baldwin.executors.shared_arrays import SharedStore
 from baldwin.executors.streams import StreamOwners
+from baldwin.processes import worker_context, worker_environment
 from baldwin.types import Job, Metrics, Result, Shared, failed
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+MAX_START_FAILURES = 5
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +51,7 @@ def work(make_worker: WorkerFactory, pipe: Connection, parent_alive: Connection)
         try:
             worker = make_worker()
         except Exception as error:
-            pipe.send(("broken", f"{type(error).__name__}: {error}"))
+            pipe.send(("broken", describe_exception(error)))
             return
         pipe.send(("ready", None))
         while True:
@@ -82,7 +80,7 @@ class ProcessExecutor:
         self._failed: list[Result] = []
         self._shared = SharedStore()
         self._streams = StreamOwners()
-        self._context = _context(type(make_worker).__module__)
+        self._context = worker_context(type(make_worker).__module__)
         self._parent_alive, self._parent_alive_writer = self._context.Pipe(duplex=False)
         self._slots = [self._spawn() for _ in range(self._config.count)]
 
@@ -142,12 +140,27 @@ class ProcessExecutor:
         self._shared.close()
 
     def _spawn(self) -> WorkerProcess:
-        here, there = self._context.Pipe()
-        process = self._context.Process(target=work, args=(self._make_worker, there, self._parent_alive), daemon=True)
-        with _one_thread_environment(), _ignore_sigint():
-            process.start()
-        there.close()
-        return WorkerProcess(process, here)
+        """A new worker process.
+
+        Raises:
+            BaldwinError: none can be started, several times in a row.
+        """
+        for tries in range(1, MAX_START_FAILURES + 1):
+            here, there = self._context.Pipe()
+            process = self._context.Process(target=work, args=(self._make_worker, there, self._parent_alive), daemon=True)
+            try:
+                with worker_environment():
+                    process.start()
+                return WorkerProcess(process, here)
+            except (EOFError, OSError) as error:  # the server that forks them died; the next try starts another one
+                here.close()
+                if tries == MAX_START_FAILURES:
+                    reason = describe_exception(error)
+                    raise BaldwinError(f"no worker process could be started in {tries} tries: {reason}. Is there memory left?") from error
+                time.sleep(0.1 * tries)
+            finally:
+                there.close()
+        raise AssertionError  # not reached
 
     def _dispatch(self) -> None:
         """Give queued jobs to idle workers, those of a stream to its owner."""
@@ -198,7 +211,7 @@ class ProcessExecutor:
         for number, slot in enumerate(self._slots):
             if slot.task and slot.ready and now - slot.started > self._config.timeout:
                 slot.process.kill()
-                self._replace(number, f"the job took longer than executor.timeout={self._config.timeout:g} s")
+                self._replace(number, overdue_message("the job", self._config.timeout))
 
     def _replace(self, number: int, reason: str) -> None:
         """A new worker for a lost one; its job goes to the front of the queue, or is given up."""
@@ -220,43 +233,6 @@ class ProcessExecutor:
         """Seconds until the next deadline."""
         starts = [slot.started for slot in self._slots if slot.task and slot.ready]
         return max(0.0, min(starts, default=time.monotonic()) + self._config.timeout - time.monotonic()) + 0.01
-
-
-def _context(preload: str) -> Any:
-    """Workers fork from a clean server that has imported what they need: quick to replace, and no inherited locks."""
-    if sys.platform == "linux":
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload([preload])
-        return context
-    return mp.get_context("spawn")
-
-
-@contextlib.contextmanager
-def _one_thread_environment() -> Any:
-    """BLAS libraries read these when a process starts."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _ignore_sigint() -> Any:
-    """Processes started in here ignore Ctrl-C: a terminal sends it to every process, and only the parent shall act on it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _send(slot: WorkerProcess, kind: str, content: object) -> None:

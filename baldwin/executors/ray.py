@@ -15,7 +15,7 @@ from collections import Counter, deque
 
 from baldwin.errors import BaldwinError
 from baldwin.executors.cluster import STATUS_ACTOR, StatusActor, connect, reason
-from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory
+from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, overdue_message
 from baldwin.executors.ray_worker import Counts, QueuedJob, RayWorkerActor, Reply, Share, WorkerHandle, payload
 from baldwin.executors.streams import StreamOwners
 from baldwin.types import Fingerprint, Job, Metrics, Result, Shared, failed
@@ -273,7 +273,7 @@ class RayExecutor:
         for handle in [m for m in self._handles if m.task and now - m.started > self._config.timeout]:
             self.counts.timeouts += 1
             self._kill(handle)
-            self._on_worker_lost(handle, f"the job took longer than executor.timeout={self._config.timeout:g} s")
+            self._on_worker_lost(handle, overdue_message("the job", self._config.timeout))
 
     def _on_worker_lost(self, handle: WorkerHandle, reason: str, limit: int = MAX_START_FAILURES, blame: bool = True) -> None:
         """Forget a worker; its job goes to the front of the queue, or is given up."""

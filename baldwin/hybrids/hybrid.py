@@ -265,7 +265,7 @@ class HybridAlgorithm(BaseAlgorithm):
         return super().state_dict() | {
             "critic": dict(self.critic),
             "frozen_critics": {str(v): dict(self._frozen_critics[v]) for v in sorted(older)},
-            "replay": self.replay.state_dict() | {"first": min(sampled, default=self.replay.total)},
+            "replay": self.replay.state_dict(min(sampled, default=None)),
             "obs_moments": self.moments.pack(),
             "policy": dict(self._policy),
             "pending": {str(ticket): asdict(pending) for ticket, pending in self._pending.items()},

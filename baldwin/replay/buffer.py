@@ -6,15 +6,18 @@ several environments, may lie anywhere, and n-step windows are built when they a
 
 The ring is longer than what may be sampled (`capacity`): the slack keeps what an earlier checkpoint could still sample,
 so that going back to it needs no copy of the data. Columns in a folder are memory-mapped files: other processes read
-them without copies, and a checkpoint only waits for what is not on the disk yet.
+them without copies, and a checkpoint only waits for what is not on the disk yet. It holds checksums of the rows, chunk by
+chunk, so that files that were damaged or exchanged are noticed when it is loaded.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ from baldwin.ops import seeds
 from baldwin.types import Arrays, Batch, State
 
 RESERVE = 1 << 22  # bytes of a file that are claimed from the disk at a time
+CHUNK = 4096  # rows that share a checksum
 NEXT_INDEX, WRITTEN = "next_index", "written"
 
 
@@ -123,6 +127,7 @@ class ReplayBuffer:
         self.length = capacity + slack
         self.total = 0
         self._samples = 0
+        self._checksums: dict[tuple[str, int], int] = {}  # of chunks that are full: they do not change any more
         if folder is None:
             self._arrays = {n: np.zeros((self.length, *c.shape), c.dtype) for n, c in _all_columns(self.columns).items()}
             self._written = np.zeros(1, np.int64)
@@ -180,43 +185,76 @@ class ReplayBuffer:
         at = np.arange(first, total) % self.length
         return {name: self._arrays[name][at] for name in self.columns}
 
-    def state_dict(self) -> State:
-        """Counters; the rows themselves are in the files, or in here when there are none."""
+    def state_dict(self, first: int | None = None) -> State:
+        """Counters and checksums; the rows themselves are in the files, or in here when there are none.
+
+        `first`: the oldest row that work which is out may still sample, if that is older than what can be sampled now.
+        """
         state: State = {"total": self.total, "samples": self._samples, "length": self.length}
         if self._folder is None:
             return state | {"rows": {n: a[: min(self.total, self.length)].copy() for n, a in self._arrays.items()}}
         for file in (*self._files.values(), self._written_file):
             file.sync()
-        return state
+        first = min(self.total if first is None else first, max(0, self.total - self.capacity))
+        return state | {"first": first, "checksums": {n: self._checksums_of(n, first, self.total) for n in self._arrays}}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`.
 
         Raises:
-            ReplayError: rows that it could sample are gone.
+            ReplayError: rows that it could sample are gone or damaged.
         """
-        total, written = state["total"], int(self._written[0])
         if state["length"] != self.length:
             raise ReplayError(f"expected a replay of {self.length} rows; the checkpoint is of one with {state['length']}")
+        self._checksums = {}
         if self._folder is not None:
-            damaged = [str(f.path) for f in self._files.values() if f.resized]
-            if total and damaged:
-                raise ReplayError(f"the replay of the run is not whole: {', '.join(damaged)} was missing or cut short")
-            if written < total:
-                raise ReplayError(f"the replay in {self._folder} ends at row {written}; the checkpoint knows {total}")
-            needed = min(state.get("first", total), max(0, total - self.capacity))  # views of work that is out may reach further back
-            if written > self.length and written - self.length > needed:
-                raise ReplayError(
-                    f"the replay in {self._folder} has overwritten rows that a checkpoint at row {total} needs (it is at {written})"
-                )
-            for name, file in self._files.items():
-                file.reserve(min(self.length, total))
-                self._arrays[name] = file.array
-        self.total, self._samples = total, state["samples"]
+            self._verify(state)
+        self.total, self._samples = state["total"], state["samples"]
         for name, rows in state.get("rows", {}).items():
             self._arrays[name][: len(rows)] = rows
         next_index = self._arrays[NEXT_INDEX]
-        next_index[next_index >= total] = -1  # to rows of a future that may come differently
+        next_index[next_index >= self.total] = -1  # to rows of a future that may come differently
+
+    def _verify(self, state: State) -> None:
+        """Check the files against a state that was saved with them, and claim their space."""
+        first, total, written = state["first"], state["total"], int(self._written[0])
+        missing = [str(f.path) for f in self._files.values() if f.resized]
+        if total and missing:
+            raise ReplayError(f"the replay of the run is not whole: {', '.join(missing)} was missing or cut short")
+        if written < total:
+            raise ReplayError(f"the replay in {self._folder} ends at row {written}; the checkpoint knows {total}")
+        if written - self.length > first:
+            raise ReplayError(
+                f"the replay in {self._folder} has overwritten rows that a checkpoint at row {total} needs (it is at {written})"
+            )
+        for name, file in self._files.items():
+            file.reserve(min(self.length, total))
+            if not np.array_equal(self._checksums_of(name, first, total), state["checksums"][name]):
+                raise ReplayError(
+                    f"the replay of the run is damaged, or of another run: {file.path} differs from what the checkpoint knows"
+                )
+
+    def _checksums_of(self, name: str, first: int, total: int) -> NDArray[np.uint32]:
+        """CRC-32 of the rows from `first` up to `total` of a column, by chunks of row indices; the first and the last may be cut."""
+        bounds = [first, *range((first // CHUNK + 1) * CHUNK, total, CHUNK), total] if total > first else []
+        return np.array([self._checksum(name, a, b, total) for a, b in pairwise(bounds)], np.uint32)
+
+    def _checksum(self, name: str, first: int, end: int, total: int) -> int:
+        key = (name, first // CHUNK)
+        full = end - first == CHUNK and name != NEXT_INDEX  # the successor of a full chunk's row may come later
+        if full and key in self._checksums:
+            return self._checksums[key]
+        at, array = first % self.length, self._arrays[name]
+        head = min(end - first, self.length - at)
+        parts = [array[at : at + head], array[: end - first - head]]
+        if name == NEXT_INDEX:
+            parts = [np.where(part >= total, -1, part) for part in parts]  # as it was when there were `total` rows
+        checksum = 0
+        for part in parts:
+            checksum = zlib.crc32(np.ascontiguousarray(part).view(np.uint8).data if part.size else b"", checksum)
+        if full:
+            self._checksums[key] = checksum
+        return checksum
 
 
 class _File:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatch
 
-from baldwin.algorithm import ALGORITHMS
 from baldwin.config import list_presets
-from baldwin.envs import list_envs
 
 Row = dict[str, str]
 
@@ -30,6 +28,9 @@ def presets() -> list[Row]:
 
 def algorithms() -> list[Row]:
     """Algorithms of the registry, those of plugins included."""
+    import baldwin.config.model  # noqa: F401 - imports every algorithm, which listing presets need not
+    from baldwin.algorithm import ALGORITHMS
+
     return [
         {"name": name, "family": entry.family, "summary": entry.summary, "paper": entry.paper, "about": entry.summary}
         for name, entry in ALGORITHMS.items()
@@ -38,6 +39,8 @@ def algorithms() -> list[Row]:
 
 def envs() -> list[Row]:
     """Environments, with the backend that would serve each."""
+    from baldwin.envs import list_envs
+
     return [{"name": name, "env": name, "backend": backend, "about": backend} for name, backend in list_envs()]
 
 

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from baldwin.errors import RunDirectoryError, StorageError
+from baldwin.errors import Diverged, RunDirectoryError, StorageError, describe_exception
 from baldwin.runs.tree import join, split
 from baldwin.types import Arrays, State
 
-SCHEMA = 2
+SCHEMA = 3
 STATE, POLICY, MANIFEST = "state.safetensors", "policy.safetensors", "manifest.json"
 REFUSALS = {
     errno.ENOSPC: "the disk is full",
@@ -28,6 +30,10 @@ REFUSALS = {
     errno.EFBIG: "a file may not grow further",
     errno.EROFS: "the disk is read-only",
 }
+
+
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError, SafetensorError)
+"""What reading damaged or hostile files can raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,18 @@ def translate_disk_errors(what: str) -> Iterator[None]:
         raise
 
 
+def require_finite(arrays: Arrays, what: str) -> None:
+    """Refuse parameters and statistics that are not numbers.
+
+    Raises:
+        Diverged: names the array.
+    """
+    for name, array in arrays.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            bad = int((~np.isfinite(array)).sum())
+            raise Diverged(f"{name} of {what}: {bad:,} of {array.size:,} numbers are not finite. Lower the learning rate or the noise")
+
+
 def policy_hash(policy: Arrays) -> str:
     """params_sha256: over parameters and observation statistics, bit by bit."""
     digest = hashlib.sha256()
@@ -64,7 +82,13 @@ def policy_hash(policy: Arrays) -> str:
 
 
 def write_checkpoint(folder: Path, generation: int, info: dict[str, Any], state: State, policy: Arrays, keep: int) -> Path:
-    """Save whole or not at all; then forget all but the newest `keep`."""
+    """Save whole or not at all; then forget all but the newest `keep`. `info["run"]` is the id of the run.
+
+    Raises:
+        Diverged: the policy is not finite; nothing was written.
+        StorageError: the disk refused.
+    """
+    require_finite(policy, "the policy")
     final, temporary = folder / f"{generation:08d}", folder / f".writing-{generation:08d}"
     with translate_disk_errors("a checkpoint"):
         try:
@@ -101,40 +125,47 @@ def _write_temporary(temporary: Path, generation: int, info: dict[str, Any], sta
     _fsync(temporary)
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Read and verify.
+def read_checkpoint(path: Path, run_id: str | None = None) -> Checkpoint:
+    """Read and verify, also that it is of this run, if its id is given.
 
     Raises:
-        RunDirectoryError: something is missing, cut short or altered; names the file.
+        RunDirectoryError: something is missing, cut short, altered, or of another run; names the file.
     """
     try:
         body = json.loads((path / MANIFEST).read_bytes())
         if body["manifest_sha256"] != _manifest_hash(body):
             raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} was altered")
+        if body["schema"] != SCHEMA:
+            raise RunDirectoryError(
+                f"checkpoint {path}: expected schema {SCHEMA}, got {body['schema']}. Use the version of baldwin that wrote it."
+            )
+        if set(body["files"]) != {STATE, POLICY}:
+            raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} names other files than {STATE} and {POLICY}")
+        if run_id is not None and body["run"] != run_id:
+            raise RunDirectoryError(f"checkpoint {path} is of another run ({body['run']}, not {run_id})")
         contents = {name: (path / name).read_bytes() for name in body["files"]}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} is missing or damaged ({error})") from error
-    if body["schema"] != SCHEMA:
-        raise RunDirectoryError(
-            f"checkpoint {path}: expected schema {SCHEMA}, got {body['schema']}. Use the version of baldwin that wrote it."
-        )
+    except UNREADABLE as error:
+        raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} is missing or damaged ({describe_exception(error)})") from error
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != body["files"][name]:
             raise RunDirectoryError(f"checkpoint {path}: {name} is damaged (its checksum differs from the manifest's)")
-    return Checkpoint(path, body["generation"], body, join(body["tree"], load(contents[STATE])), load(contents[POLICY]))
+    try:
+        return Checkpoint(path, int(body["generation"]), body, join(body["tree"], load(contents[STATE])), load(contents[POLICY]))
+    except UNREADABLE as error:
+        raise RunDirectoryError(f"checkpoint {path}: it does not hold what its manifest says ({describe_exception(error)})") from error
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Folders of all checkpoints, oldest first."""
-    return sorted(p for p in folder.glob("[0-9]*") if p.is_dir()) if folder.is_dir() else []
+    return sorted(p for p in folder.glob("[0-9]*") if p.is_dir() and p.name.isdecimal()) if folder.is_dir() else []
 
 
-def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest one that verifies, and a warning for each newer one that does not."""
+def newest_checkpoint(folder: Path, run_id: str | None = None) -> tuple[Checkpoint | None, list[str]]:
+    """The newest one that verifies and is of this run, and a warning for each newer one that does not."""
     warnings: list[str] = []
     for path in reversed(list_checkpoints(folder)):
         try:
-            return read_checkpoint(path), warnings
+            return read_checkpoint(path, run_id), warnings
         except RunDirectoryError as error:
             warnings.append(f"{error}; using an earlier one")
     return None, warnings

@@ -13,7 +13,7 @@ from baldwin.ops.statistics import bootstrap_interval, iqm
 from baldwin.runs.build import build, evaluation_jobs, on_cpu
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.history import policy_arrays
+from baldwin.runs.history import policy_arrays, trusted_config
 from baldwin.types import CENTER, Shared
 
 FRESH = 1  # seeds that training never evaluates on
@@ -42,16 +42,17 @@ class Evaluation:
         return asdict(self)
 
 
-def evaluate_run(path: Path, episodes: int = 100, seed: int = 0, generation: int | None = None) -> Evaluation:
+def evaluate_run(path: Path, episodes: int = 100, seed: int = 0, generation: int | None = None, trust: bool = False) -> Evaluation:
     """Play the saved policy greedily.
 
     Raises:
         EnvironmentFailure: an episode failed.
+        RunDirectoryError: there is no policy, or the run is not trusted.
     """
     directory = RunDirectory.find(path)
-    config = directory.read_config()
+    config = trusted_config(directory, trust)
     parts = build(on_cpu(config))
-    policy, generation = policy_arrays(directory, generation)
+    policy, generation = policy_arrays(directory, generation, trust)
     executor = InlineExecutor(parts.worker_spec, config.executor)
     executor.share(Shared(CENTER, 0, policy, 0))
     outcomes = []

@@ -15,14 +15,14 @@ from baldwin.runs.journal import apply_record, read_journal
 from baldwin.types import Arrays
 
 
-def rebuild(directory: RunDirectory, generation: int) -> Arrays:
+def rebuild(directory: RunDirectory, generation: int, trust: bool = False) -> Arrays:
     """The policy of a generation from the journal alone: no checkpoint is read and no step is played.
 
     Raises:
-        RunDirectoryError: the run did not get that far.
+        RunDirectoryError: the run did not get that far, or is not trusted.
     """
-    algorithm = build(on_cpu(directory.read_config()), policy_only=True).algorithm
-    records = read_journal(directory.journal)
+    algorithm = build(on_cpu(trusted_config(directory, trust)), policy_only=True).algorithm
+    records = read_journal(directory.journal, run_id=directory.id)
     while algorithm.version < generation:
         record = next(records, None)
         if record is None:
@@ -31,14 +31,25 @@ def rebuild(directory: RunDirectory, generation: int) -> Arrays:
     return algorithm.policy_state()
 
 
-def policy_arrays(directory: RunDirectory, generation: int | None) -> tuple[Arrays, int]:
+def trusted_config(directory: RunDirectory, trust: bool) -> RunConfig:
+    """The config of a run whose classes may be imported.
+
+    Raises:
+        RunDirectoryError: it is not this user's, and names some.
+    """
+    config = directory.read_config()
+    directory.require_trust(config, trust)
+    return config
+
+
+def policy_arrays(directory: RunDirectory, generation: int | None, trust: bool = False) -> tuple[Arrays, int]:
     """The policy of a generation, or the newest saved one, and its generation.
 
     Raises:
         RunDirectoryError: there is nothing to load.
     """
     if generation is None:
-        checkpoint, complaints = newest_checkpoint(directory.checkpoints)
+        checkpoint, complaints = newest_checkpoint(directory.checkpoints, directory.id)
         if checkpoint is None:
             raise RunDirectoryError(
                 f"{directory.path} has no good checkpoint. {' '.join(complaints)} Go on with it: baldwin resume {directory.path}"
@@ -46,15 +57,22 @@ def policy_arrays(directory: RunDirectory, generation: int | None) -> tuple[Arra
         return checkpoint.policy, checkpoint.generation
     for path in list_checkpoints(directory.checkpoints):
         if int(path.name) == generation:
-            return read_checkpoint(path).policy, generation
-    return rebuild(directory, generation), generation
+            return read_checkpoint(path, directory.id).policy, generation
+    return rebuild(directory, generation, trust), generation
 
 
-def load_policy(path: str | Path, generation: int | None = None) -> GreedyPolicy:
-    """A trained policy from its run directory, normaliser inside: `load_policy(DIR).act(obs)`."""
+def load_policy(path: str | Path, generation: int | None = None, trust: bool = False) -> GreedyPolicy:
+    """A trained policy from its run directory, normaliser inside: `load_policy(DIR).act(obs)`.
+
+    `trust`: import the classes that its config names also if this user did not write it.
+
+    Raises:
+        RunDirectoryError: there is none, it is damaged, or it is not trusted.
+    """
     directory = RunDirectory.find(Path(path))
-    arrays, _ = policy_arrays(directory, generation)
-    return greedy_policy(directory.read_config(), arrays)
+    config = trusted_config(directory, trust)
+    arrays, _ = policy_arrays(directory, generation, trust)
+    return greedy_policy(config, arrays)
 
 
 def greedy_policy(config: RunConfig, arrays: Arrays) -> GreedyPolicy:

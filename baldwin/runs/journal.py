@@ -2,6 +2,7 @@
 
 Feeding it back to a fresh algorithm rebuilds any moment of the run without playing a single step. A record is
 [size u32][crc32 u32][meta size u32][meta JSON][arrays as safetensors]; a torn last record is recognised and cut off.
+The file begins with the id of its run.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load, save
 
-from baldwin.errors import RunDirectoryError
-from baldwin.runs.checkpoint import translate_disk_errors
+from baldwin.errors import RunDirectoryError, describe_exception
+from baldwin.runs.checkpoint import UNREADABLE, translate_disk_errors
 from baldwin.types import Algorithm, Metrics, Outcome
 
-MAGIC = b"baldwin journal 2\n"
+MAGIC = b"baldwin journal 3 "
+NO_RUN = "0" * 16
+START = len(MAGIC) + len(NO_RUN) + 1  # the id of the run follows, and a line break
 HEAD = struct.Struct("<II")
 META = struct.Struct("<I")
 
@@ -37,13 +40,13 @@ class Record(NamedTuple):
 class Journal:
     """Appends records; what was appended survives a kill of the process, what was synced a loss of power."""
 
-    def __init__(self, path: Path, at: int | None = None) -> None:
-        """Open for appending at `at`, cutting off what lies behind it."""
+    def __init__(self, path: Path, at: int | None = None, run_id: str = NO_RUN) -> None:
+        """Open for appending at `at`, cutting off what lies behind it; a new one gets the id of its run."""
         with translate_disk_errors("the journal"):
             new = not journal_size(path)
             self._file = open(path, "r+b" if not new else "w+b", buffering=0)  # noqa: SIM115 - closed by close()
             if new:
-                self._file.write(MAGIC)
+                self._file.write(MAGIC + run_id.encode() + b"\n")
             self._file.seek(0, os.SEEK_END)
             if at is not None:
                 self.rewind(at)
@@ -84,7 +87,7 @@ class Journal:
 
 def journal_size(path: Path) -> int:
     """In bytes; 0 where there is none, or only the shell of one."""
-    return path.stat().st_size if path.exists() and path.stat().st_size >= len(MAGIC) else 0
+    return path.stat().st_size if path.is_file() and path.stat().st_size >= START else 0
 
 
 def encode(meta: dict[str, Any], outcomes: list[Outcome]) -> bytes:
@@ -139,26 +142,33 @@ def decode(payload: bytes, end: int, outcomes: bool = True) -> Record:
     return Record(meta, decoded, end)
 
 
-def read_journal(path: Path, start: int = 0, outcomes: bool = True) -> Iterator[Record]:
-    """The whole records from `start` on, up to the end or to a torn one.
+def read_journal(path: Path, start: int = 0, outcomes: bool = True, run_id: str | None = None) -> Iterator[Record]:
+    """The whole records from `start` on, up to the end or to one that is torn or damaged.
 
     Raises:
-        RunDirectoryError: there is no journal, or it is not one.
+        RunDirectoryError: there is no journal, it is not one, or it is of another run than `run_id`.
     """
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise RunDirectoryError(f"cannot read the journal {path}: {error.strerror}") from error
     with file:
-        if file.read(len(MAGIC)) != MAGIC:
+        head = file.read(START)
+        if not head.startswith(MAGIC):
             raise RunDirectoryError(f"{path} is not a journal of this version of baldwin")
-        file.seek(max(start, len(MAGIC)))
+        if run_id is not None and head != MAGIC + run_id.encode() + b"\n":
+            raise RunDirectoryError(f"{path} is the journal of another run than {run_id}. Put the right one back")
+        file.seek(max(start, START))
         while len(head := file.read(HEAD.size)) == HEAD.size:
             size, crc = HEAD.unpack(head)
             payload = file.read(size)
             if len(payload) < size or zlib.crc32(payload) != crc:
                 return
-            yield decode(payload, file.tell(), outcomes)
+            try:
+                record = decode(payload, file.tell(), outcomes)
+            except (*UNREADABLE, struct.error) as error:
+                raise RunDirectoryError(f"{path} has a record that is none ({describe_exception(error)})") from error
+            yield record
 
 
 def apply_record(algorithm: Algorithm, record: Record) -> Metrics | None:

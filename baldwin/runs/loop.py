@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from baldwin.errors import Stalled
+from baldwin.runs.checkpoint import require_finite
 from baldwin.types import Algorithm, Executor, Job, Metrics, Result
 
 
@@ -45,8 +46,7 @@ def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None
     """
     arrived: deque[Result] = deque()
     while True:
-        for shared in algorithm.publish():
-            executor.share(shared)
+        publish(algorithm, executor)
         due = evaluation(algorithm) if evaluation else ()
         if due:
             yield evaluate(algorithm, executor, due, arrived)
@@ -62,6 +62,17 @@ def loop(algorithm: Algorithm, executor: Executor, evaluation: Evaluation | None
             raise Stalled("nothing is in flight and the algorithm asks for nothing")
         result = arrived.popleft()  # one at a time: the jobs that it sets free are submitted before the next result is processed
         yield Told(result, algorithm.tell(result.outcomes))
+
+
+def publish(algorithm: Algorithm, executor: Executor) -> None:
+    """Share what workers need and do not have yet.
+
+    Raises:
+        Diverged: some of it is not finite.
+    """
+    for shared in algorithm.publish():
+        require_finite(shared.arrays, f"version {shared.version}")
+        executor.share(shared)
 
 
 def evaluate(algorithm: Algorithm, executor: Executor, jobs: Sequence[Job], arrived: deque[Result]) -> Evaluated:

@@ -6,23 +6,35 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from baldwin.errors import RunDirectoryError
 from baldwin.runs.checkpoint import translate_disk_errors
 from baldwin.runs.directory import RunDirectory
 from baldwin.types import Metrics
 
+NUMBERS = {"generation", "env_steps", "learning_steps", "wall_seconds"}
+"""What every line of metrics.jsonl has."""
+
 
 class JsonLines:
-    """A file with one JSON object a line."""
+    """A file with one JSON object a line, each with the id of its run."""
 
-    def __init__(self, path: Path, at: int = 0) -> None:
-        """Go on at byte `at`; lines behind it belong to a future that was lost."""
+    def __init__(self, path: Path, run_id: str, at: int = 0) -> None:
+        """Go on at byte `at`; lines behind it belong to a future that was lost.
+
+        Raises:
+            RunDirectoryError: it has lines of another run.
+        """
+        self._run_id = run_id
+        if any(line.get("run", run_id) != run_id for line in read_lines(path)[0]):
+            raise RunDirectoryError(f"{path} has lines of another run than {run_id}. Put the right file back, or remove it")
         with translate_disk_errors(path.stem):
             self._file: IO[bytes] = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
             self._file.truncate(min(at, self.offset))
+            self._end_torn_line(path)
         self._what = path.stem
 
     @property
@@ -32,9 +44,14 @@ class JsonLines:
 
     def write(self, content: Mapping[str, float | str]) -> None:
         """Append a JSON object; numbers that are not finite become null."""
-        line = {k: (v if isinstance(v, str) or math.isfinite(v) else None) for k, v in content.items()}
+        line = {k: (v if isinstance(v, str) or math.isfinite(v) else None) for k, v in content.items()} | {"run": self._run_id}
         with translate_disk_errors(self._what):
             self._file.write(json.dumps(line).encode() + b"\n")
+
+    def _end_torn_line(self, path: Path) -> None:
+        """A file that someone cut short must not swallow the next line."""
+        if self.offset and not path.read_bytes().endswith(b"\n"):
+            self._file.write(b"\n")
 
     def sync(self) -> None:
         """Force the lines to the disk."""
@@ -49,8 +66,8 @@ class JsonLines:
 class MetricsWriter(JsonLines):
     """Lines, and the same numbers as TensorBoard scalars over environment steps."""
 
-    def __init__(self, directory: RunDirectory, at: int = 0, env_steps: int = 0) -> None:
-        super().__init__(directory.metrics, at)
+    def __init__(self, directory: RunDirectory, run_id: str, at: int = 0, env_steps: int = 0) -> None:
+        super().__init__(directory.metrics, run_id, at)
         with translate_disk_errors("metrics"):
             self._tensorboard = TensorBoardWriter(directory.tensorboard, env_steps)
 
@@ -94,12 +111,32 @@ class TensorBoardWriter:
         self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
 
 
-def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of metrics.jsonl; a torn last one is left out."""
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The objects of a file with one a line, and how many lines were left out because they are damaged."""
     if not path.is_file():
-        return
-    for line in path.read_text().splitlines():
+        return [], 0
+    lines: list[dict[str, Any]] = []
+    damaged = 0
+    for raw in path.read_bytes().splitlines():
         try:
-            yield json.loads(line)
-        except ValueError:
-            return
+            line = json.loads(raw)
+        except (ValueError, RecursionError):
+            line = None
+        if isinstance(line, dict):
+            lines.append(line)
+        else:
+            damaged += bool(raw.strip())
+    return lines, damaged
+
+
+def read_metrics(directory: RunDirectory) -> tuple[list[dict[str, Any]], list[str]]:
+    """The run's lines of metrics.jsonl, and a warning if some were left out: damaged, or of another run."""
+    lines, damaged = read_lines(directory.metrics)
+    own = [line for line in lines if line.get("run") == directory.id and {k for k, v in line.items() if _is_number(v)} >= NUMBERS]
+    left_out = damaged + len(lines) - len(own)
+    warning = f"{directory.metrics}: {left_out} of {damaged + len(lines)} lines are damaged or of another run; they are left out"
+    return own, [warning] if left_out else []
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from baldwin.runs.checkpoint import newest_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.metrics import read_metrics
 
+log = logging.getLogger("baldwin")
 POINTS = 100
 AXES = {"env_steps": "environment steps", "learning_steps": "learning steps", "wall_seconds": "wall-clock seconds"}
 
@@ -27,13 +29,10 @@ def describe_run(path: Path) -> dict[str, Any]:
     """What a run is, and how far it is by its newest good checkpoint."""
     directory = RunDirectory.find(path)
     config = directory.read_config()
-    checkpoint, complaints = newest_checkpoint(directory.checkpoints)
+    checkpoint, complaints = newest_checkpoint(directory.checkpoints, directory.id)
     info = checkpoint.info if checkpoint else {}
-    scores = [
-        {k: line[k] for k in ("generation", "env_steps", "wall_seconds", "score")}
-        for line in read_metrics(directory.metrics)
-        if "score" in line
-    ]
+    lines, damaged_lines = read_metrics(directory)
+    scores = [{k: line[k] for k in ("generation", "env_steps", "wall_seconds", "score")} for line in lines if "score" in line]
     machine: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         machine = json.loads(directory.versions.read_text())
@@ -54,7 +53,7 @@ def describe_run(path: Path) -> dict[str, Any]:
         "params_sha256": info.get("params_sha256"),
         "last_scores": scores[-5:],
         "failures": info.get("failures", []),
-        "damaged": complaints,
+        "damaged": complaints + damaged_lines,
         "machine": machine,
     }
 
@@ -88,10 +87,12 @@ def read_curve(path: Path) -> Curve:
     """
     directory = RunDirectory.find(path)
     config = directory.read_config()
-    lines = [line for line in read_metrics(directory.metrics) if line.get("score") is not None]
+    found, warnings = read_metrics(directory)
+    for warning in warnings:
+        log.warning("%s", warning)
+    lines = [line for line in found if isinstance(line.get("score"), int | float)]
     if not lines:
         raise RunDirectoryError(f"{path} has no scores yet")
-    lines = [{"learning_steps": line["env_steps"], **line} for line in lines]
     columns = (np.array([line[k] for line in lines], np.float64) for k in (*AXES, "score"))
     return Curve(config.run.name or config.env.id, config.run.seed, *columns)
 
@@ -170,11 +171,10 @@ def plot_run(directory: RunDirectory) -> Path | None:
     """The curve of one run: greedy score and the population's returns over environment steps."""
     from matplotlib.figure import Figure
 
-    lines = list(read_metrics(directory.metrics))
-    scores = [(line["env_steps"], line["score"]) for line in lines if line.get("score") is not None]
-    returns = np.array(
-        [(line["env_steps"], line["return_min"], line["return_mean"], line["return_max"]) for line in lines if "return_mean" in line]
-    )
+    lines, _ = read_metrics(directory)
+    scores = [(line["env_steps"], line["score"]) for line in lines if isinstance(line.get("score"), int | float)]
+    shown = ("env_steps", "return_min", "return_mean", "return_max")
+    returns = np.array([[line[k] for k in shown] for line in lines if all(isinstance(line.get(k), int | float) for k in shown)])
     if not scores:
         return None
     config = directory.read_config()

@@ -5,24 +5,32 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from baldwin.config import RunConfig, load_config, write_config
+from baldwin.config import RunConfig, load_config
 from baldwin.envs import choose_backend
-from baldwin.errors import Diverged, EnvironmentFailure, ReplayError, RunDirectoryError
+from baldwin.errors import Diverged, EnvironmentFailure, ReplayError, RunDirectoryError, describe_exception
 from baldwin.executors import make_executor
 from baldwin.ops.statistics import iqm
 from baldwin.runs.build import Parts, build, evaluation_jobs
-from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, policy_hash, translate_disk_errors, write_checkpoint
+from baldwin.runs.checkpoint import (
+    list_checkpoints,
+    newest_checkpoint,
+    policy_hash,
+    translate_disk_errors,
+    write_checkpoint,
+)
 from baldwin.runs.clocks import Clock, IdleMeter, StragglerMeter
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.health import Health
-from baldwin.runs.interrupt import Interruptible
+from baldwin.runs.interrupt import InterruptibleExecutor, Signals
+from baldwin.runs.journal import START as JOURNAL_START
 from baldwin.runs.journal import Journal, Record, apply_record, journal_size, read_journal
-from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop
+from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop, publish
 from baldwin.runs.metrics import JsonLines, MetricsWriter
 from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome
 
@@ -35,6 +43,7 @@ class Run:
 
     def __init__(self, directory: RunDirectory, config: RunConfig, parts: Parts) -> None:
         self.directory, self.config, self.parts = directory, config, parts
+        self.id = directory.id
         self.algorithm = parts.algorithm
         self.clock = Clock()
         self.score: float | None = None
@@ -51,9 +60,9 @@ class Run:
 
     def open(self, journal_at: int | None = None, metrics_at: int = 0, individuals_at: int = 0) -> None:
         """Open the files of the run for writing, at these offsets."""
-        self.journal = Journal(self.directory.journal, journal_at)
-        self.metrics = MetricsWriter(self.directory, metrics_at, self.algorithm.env_steps)
-        self.individuals = JsonLines(self.directory.individuals, individuals_at)
+        self.journal = Journal(self.directory.journal, journal_at, self.id)
+        self.metrics = MetricsWriter(self.directory, self.id, metrics_at, self.algorithm.env_steps)
+        self.individuals = JsonLines(self.directory.individuals, self.id, individuals_at)
         self._last_good_offset = self.journal.offset
         self._speed_mark = (self.clock.wall, self.algorithm.env_steps, self.algorithm.gradient_steps)
 
@@ -138,12 +147,12 @@ class Run:
         version = self.algorithm.version
         if not force and (version == self._checkpointed or version % self.config.run.checkpoint_every):
             return None
-        self._checkpointed = version
         self.journal.sync()
         self.metrics.sync()
         self.individuals.sync()
         self._last_good_offset = self.journal.offset
         info = {
+            "run": self.id,
             "journal": self.journal.offset,
             "metrics": self.metrics.offset,
             "individuals": self.individuals.offset,
@@ -158,9 +167,10 @@ class Run:
             "score": self.score,
             "failures": self._failures,
         }
-        return write_checkpoint(
-            self.directory.checkpoints, version, info, self.algorithm.state_dict(), self.algorithm.policy_state(), self.config.run.keep
-        )
+        policy = self.algorithm.policy_state()
+        written = write_checkpoint(self.directory.checkpoints, version, info, self.algorithm.state_dict(), policy, self.config.run.keep)
+        self._checkpointed = version
+        return written
 
     def restore(self, info: dict[str, Any], state: dict[str, Any]) -> None:
         """Continue from a checkpoint."""
@@ -252,13 +262,28 @@ def resolved(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"env": env, "algorithm": config.algorithm.resolved()})
 
 
-def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
+def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tuple[Run, list[str]]:
     """A run where it stopped: its newest good checkpoint, then the journal's tail; and warnings about what was not as expected.
 
+    `trust`: import what the config names also if this user did not write it.
+
     Raises:
-        RunDirectoryError: no such run, or another process works on it.
+        RunDirectoryError: no such run, another process works on it, it is not trusted, or a file is of another run.
     """
     directory = RunDirectory.find(path)
+    config = _resumed_config(directory, overrides)
+    directory.require_trust(config, trust, ("env", "policy", "algorithm", "executor"))
+    directory.lock()
+    try:
+        with translate_disk_errors("the run"):
+            return _restored(directory, config)
+    except BaseException:
+        directory.unlock()
+        raise
+
+
+def _resumed_config(directory: RunDirectory, overrides: Sequence[str]) -> RunConfig:
+    """The run's config with these changes, none of which may make another run of it."""
     old = directory.read_config()
     config = load_config(None, (), overrides, base=old.model_dump(mode="json"))
     for section in ("env", "policy", "algorithm"):
@@ -268,60 +293,77 @@ def resume(path: Path, overrides: Sequence[str] = ()) -> tuple[Run, list[str]]:
             )
     if config.run.seed != old.run.seed:
         raise RunDirectoryError("resume goes on with the same run: run.seed cannot change. Start a new one with baldwin train")
-    directory.lock()
+    return config
+
+
+def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str]]:
+    """The run of a locked directory, at the end of its journal."""
     run = Run(directory, config, build(config, directory.replay))
-    checkpoint, warnings = newest_checkpoint(directory.checkpoints)
+    checkpoint, warnings = newest_checkpoint(directory.checkpoints, run.id)
     journal_at = metrics_at = individuals_at = 0
     if checkpoint:
         try:
             run.restore(checkpoint.info, checkpoint.state)
-            journal_at, metrics_at = checkpoint.info["journal"], checkpoint.info["metrics"]
-            individuals_at = checkpoint.info.get("individuals", 0)
+            journal_at, metrics_at, individuals_at = (int(checkpoint.info[k]) for k in ("journal", "metrics", "individuals"))
         except ReplayError as error:
             warnings.append(f"{error}; the whole journal is done again instead")
             shutil.rmtree(directory.replay, ignore_errors=True)
             run = Run(directory, config, build(config, directory.replay))
-    if journal_size(directory.journal) < journal_at:
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
+            raise RunDirectoryError(f"checkpoint {checkpoint.path} does not fit its config ({describe_exception(error)})") from error
+    size = journal_size(directory.journal)
+    if size < journal_at:
         warnings.append(
             f"{directory.journal} is shorter than its checkpoint says: generations before {run.algorithm.version} cannot be replayed"
         )
-        journal_at = journal_size(directory.journal)
-    records = list(read_journal(directory.journal, journal_at)) if journal_at or journal_size(directory.journal) else []
-    run.open(records[-1].end if records else journal_at or None, metrics_at, individuals_at)
+        journal_at = size
+    records = list(read_journal(directory.journal, journal_at, run_id=run.id)) if size else []
+    end = records[-1].end if records else journal_at
+    if size > max(end, JOURNAL_START):
+        warnings.append(f"{directory.journal} is torn or damaged at byte {end}: the last {size - end} bytes are left out and played again")
+    run.open(end or None, metrics_at, individuals_at)
     for record in records:
         run.replay(record)
     run.algorithm.reissue()
     run.journal.append({"kind": "reissue"})
-    if config != old:
-        write_config(config, directory.config)
+    if config != directory.read_config():
+        directory.write_config(config, run.id)
     return run, warnings + directory.changed_versions()
 
 
-def train(run: Run, watchers: Sequence[Callback] = ()) -> None:
+def train(run: Run, watchers: Sequence[Callback] = (), signals: Signals | None = None) -> None:
     """Train until a stop rule holds or someone presses Ctrl-C; in both cases the state is saved.
 
-    After an error nothing new is saved: the last checkpoint and the journal hold everything up to it.
+    After an error nothing new is saved: the last checkpoint and the journal hold everything up to it. `signals`: those that
+    a caller holds already.
+
+    Raises:
+        KeyboardInterrupt: after SIGINT or SIGTERM, when all is saved.
+        Diverged: parameters or losses are not finite any more.
+        EnvironmentFailure: the environment fails too often.
     """
-    executor: Interruptible | None = None
-    try:
-        executor = Interruptible(make_executor(run.config.executor, run.parts.worker_spec))
-        with executor.listening(), translate_disk_errors("the run"):
-            _train_until_stopped(run, executor, watchers)
-        run.checkpoint(force=True)
-    except KeyboardInterrupt:
-        run.checkpoint(force=True)
-        raise
-    except EnvironmentFailure:
-        run.forget_failed_update()
-        raise
-    except Diverged as error:
-        saved = list_checkpoints(run.directory.checkpoints)
-        good = f"The last good checkpoint stays: {saved[-1]}" if saved else "There is no checkpoint yet"
-        raise Diverged(f"{error}. {good}; begin again with baldwin train -c {run.directory.config} -m ...") from error
-    finally:
-        if executor:
-            executor.close()
-        run.close()
+    with nullcontext(signals) if signals else Signals.held() as held:
+        executor: InterruptibleExecutor | None = None
+        try:
+            with translate_disk_errors("the run"):
+                executor = InterruptibleExecutor(make_executor(run.config.executor, run.parts.worker_spec), held)
+                held.listen()
+                _train_until_stopped(run, executor, watchers)
+            run.checkpoint(force=True)
+        except KeyboardInterrupt:
+            run.checkpoint(force=True)
+            raise
+        except EnvironmentFailure:
+            run.forget_failed_update()
+            raise
+        except Diverged as error:
+            saved = list_checkpoints(run.directory.checkpoints)
+            good = f"The last good checkpoint stays: {saved[-1]}" if saved else "There is no checkpoint yet"
+            raise Diverged(f"{error}. {good}; begin again with baldwin train -c {run.directory.config} -m ...") from error
+        finally:
+            if executor:
+                executor.close()
+            run.close()
 
 
 def _train_until_stopped(run: Run, executor: Executor, watchers: Sequence[Callback]) -> None:
@@ -343,6 +385,5 @@ def _train_until_stopped(run: Run, executor: Executor, watchers: Sequence[Callba
             if run.stopped_by:
                 break
     if not run.evaluated:
-        for shared in run.algorithm.publish():
-            executor.share(shared)
+        publish(run.algorithm, executor)
         on_event(evaluate(run.algorithm, executor, run.evaluation_jobs(), deque()))  # what else comes back is asked again on resume

@@ -98,7 +98,7 @@ def read_timeline(path: Path) -> Timeline:
     """
     directory = RunDirectory.find(path)
     processes: list[list[Span]] = [[]]
-    for record in read_journal(directory.journal, outcomes=False):
+    for record in read_journal(directory.journal, outcomes=False, run_id=directory.id):
         if record.meta["kind"] == "reissue":
             processes.append([])
         processes[-1] += [Span(*span) for span in record.meta.get("spans", [])]

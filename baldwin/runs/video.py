@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,44 +11,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.config import RunConfig
-from baldwin.envs import make_render_env
-from baldwin.errors import EnvironmentFailure, UserError, missing_extra
+from baldwin.envs import close_quietly, make_render_env
+from baldwin.errors import EnvironmentFailure, UserError, describe_exception, missing_extra
 from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.networks import GreedyPolicy
 from baldwin.ops import seeds
 from baldwin.runs.build import probe_env
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.history import greedy_policy, policy_arrays
+from baldwin.runs.history import greedy_policy, policy_arrays, trusted_config
 
 FORMATS = (".mp4", ".gif")
 MAX_FPS = 50  # what players and the GIF format can show
 
 
-def render_run(path: Path, video: Path | None, episodes: int = 1, generation: int | None = None, seed: int = 0) -> tuple[Path, list[float]]:
-    """Film episodes of the policy; returns the file and the episodes' returns.
+def render_run(
+    path: Path,
+    video: Path | None,
+    episodes: int = 1,
+    generation: int | None = None,
+    seed: int = 0,
+    trust: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> tuple[Path, list[float]]:
+    """Film episodes of the policy; returns the file and the episodes' returns. `progress` is told what is being done.
 
     Raises:
         UserError: an unknown format, or an environment that cannot draw.
     """
     directory = RunDirectory.find(path)
-    arrays, generation = policy_arrays(directory, generation)
+    config = trusted_config(directory, trust)
+    arrays, generation = policy_arrays(directory, generation, trust)
     video = video or directory.path / f"generation-{generation:06d}.mp4"
     if video.suffix.lower() not in FORMATS:
         raise UserError(f"--video takes a file that ends in {' or '.join(FORMATS)}; got {str(video)!r}")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     if not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
-    config = directory.read_config()
     try:
         with deadline(config.executor.timeout, "filming"):
-            frames, returns, fps = _film(config, greedy_policy(config, arrays), episodes, seed)
+            frames, returns, fps = _film(config, greedy_policy(config, arrays), episodes, seed, progress)
     except DeadlinePassed as error:
         raise EnvironmentFailure(f"{error}. Film fewer --episodes, or raise executor.timeout in {directory.config}") from error
+    progress(f"writing {len(frames)} frames")
     write_video(video, frames, min(fps, MAX_FPS))
     return video, returns
 
 
-def _film(config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int) -> tuple[list[Any], list[float], int]:
+def _film(
+    config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int, progress: Callable[[str], None]
+) -> tuple[list[Any], list[float], int]:
     limit = probe_env(config).max_episode_steps
     env = make_render_env(config.env)
     frames: list[Any] = []
@@ -61,10 +73,11 @@ def _film(config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int) -> 
                 obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
                 total, steps = total + float(reward), steps + 1
                 frames.append(_picture(env))
+                progress(f"episode {len(returns) + 1} of {episodes}, step {steps}")
                 over = terminated or truncated or (limit is not None and steps >= limit)
             returns.append(total)
     finally:
-        env.close()
+        close_quietly(env)
     return frames, returns, int(env.metadata.get("render_fps", 30))
 
 
@@ -75,7 +88,7 @@ def _picture(env: Any) -> NDArray[np.uint8]:
         if "pygame" in str(error):
             raise missing_extra("classic", "drawing this environment") from error
         raise EnvironmentFailure(
-            f"the environment cannot draw: {type(error).__name__}: {error}. Expected render_mode='rgb_array' to work."
+            f"the environment cannot draw: {describe_exception(error)}. Expected render_mode='rgb_array' to work."
         ) from error
     if picture is None:
         raise EnvironmentFailure(
@@ -85,15 +98,32 @@ def _picture(env: Any) -> NDArray[np.uint8]:
 
 
 def write_video(path: Path, frames: list[Any], fps: int) -> None:
-    """mp4 by ffmpeg, gif by Pillow."""
+    """mp4 by ffmpeg, gif by Pillow.
+
+    Raises:
+        MissingExtra: the libraries are not installed.
+        UserError: the file cannot be written.
+    """
     try:
         import imageio.v2 as imageio
         import imageio_ffmpeg  # noqa: F401 - mp4 needs it
     except ModuleNotFoundError as error:
         raise missing_extra("video", "writing a video") from error
-    options: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix.lower() == ".gif" else {"fps": fps, "macro_block_size": 2}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        imageio.mimsave(path, frames, **options)
+        if path.suffix.lower() == ".gif":
+            _write_gif(path, frames, fps)
+        else:
+            imageio.mimsave(path, frames, fps=fps, macro_block_size=2)
     except OSError as error:
         raise UserError(f"cannot write the video {path}: {error.strerror or error}") from error
+
+
+def _write_gif(path: Path, frames: list[Any], fps: int) -> None:
+    """All frames in one palette, taken from a few of them: to find one for each frame would take most of the time."""
+    from PIL import Image
+
+    sample = np.concatenate(frames[:: max(1, len(frames) // 8)])
+    palette = Image.fromarray(sample).quantize(128, method=Image.Quantize.FASTOCTREE)
+    pictures = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=1000 / fps, loop=0, optimize=False)

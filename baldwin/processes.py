@@ -1,0 +1,56 @@
+"""How worker processes are started: from a server that has imported what they need, deaf to Ctrl-C, one thread each.
+
+It imports nothing heavy, so that a command can start the server first and import torch beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing as mp
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from multiprocessing import forkserver, resource_tracker
+from typing import Any
+
+WORKER_MODULE = "baldwin.rollout.worker"
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def worker_context(preload: str = WORKER_MODULE) -> Any:
+    """Where to make worker processes: they fork from a clean server with this module, quick to replace, and no inherited locks."""
+    if sys.platform == "linux":
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload([preload])
+        return context
+    return mp.get_context("spawn")
+
+
+def start_server() -> None:
+    """Let the server import what workers need from now on; where it cannot be started, workers will say so."""
+    if sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1:
+        worker_context()
+        with contextlib.suppress(OSError), worker_environment():
+            forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def worker_environment() -> Iterator[None]:
+    """Processes started in here have one thread for BLAS, and never get Ctrl-C: only the parent shall act on it.
+
+    The signal mask is inherited. For the parent itself, a signal that comes meanwhile stays pending.
+    """
+    resource_tracker.ensure_running()  # when it starts, it unblocks the signal
+    variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for name, value in variables.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
