@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field
 
 from baldwin.config_base import ConfigModel
 from baldwin.envs import EnvSpec
@@ -15,6 +17,19 @@ from baldwin.errors import BaldwinError, TicketError
 from baldwin.networks import ActionMap, PolicyConfig
 from baldwin.registry import Registry
 from baldwin.types import CENTER, Algorithm, Arrays, Individual, Job, Metrics, Outcome, Shared, State
+
+FAILURE_WINDOW = 100  # jobs
+
+
+class FailureLimits(ConfigModel):
+    """When an algorithm that goes on without the results of failed jobs gives up."""
+
+    max_failures_in_a_row: int = Field(
+        10, ge=1, le=FAILURE_WINDOW, description="Jobs that fail one after the other before the run gives up"
+    )
+    max_failure_rate: float = Field(
+        0.9, gt=0, le=1, description=f"And the share of the last {FAILURE_WINDOW} jobs that may fail, once there are so many"
+    )
 
 
 class AlgorithmConfig(ConfigModel):
@@ -89,8 +104,21 @@ def register(entry: AlgorithmEntry) -> AlgorithmEntry:
     return ALGORITHMS.add(entry.name, entry)
 
 
+def too_many_failures(recent: Sequence[int], limits: FailureLimits) -> str:
+    """Why to give up after these results (1 for a failure), the newest last; or ""."""
+    in_a_row = next((n for n, failed in enumerate(reversed(recent)) if not failed), len(recent))
+    if in_a_row < limits.max_failures_in_a_row and not (
+        len(recent) == FAILURE_WINDOW and sum(recent) > limits.max_failure_rate * len(recent)
+    ):
+        return ""
+    return (
+        f"failed {in_a_row} times in a row, {sum(recent)} of the last {len(recent)} times "
+        f"(algorithm.max_failures_in_a_row={limits.max_failures_in_a_row}, max_failure_rate={limits.max_failure_rate:g})"
+    )
+
+
 class BaseAlgorithm(ABC):
-    """Tickets, publishing, re-issue, failures in a row, and counters by name.
+    """Tickets, publishing, re-issue, recent failures, and counters by name.
 
     A job has a number, and one or several tickets that its outcomes carry. A subclass says which job comes next
     (`_next_job`), makes a job from its number (`_make_job`, also again after a resume) and takes results (`_on_outcomes`).
@@ -106,7 +134,7 @@ class BaseAlgorithm(ABC):
         self.replayed_steps = 0
         self._open: dict[int, int] = {}  # ticket -> number of its job
         self._to_reissue: list[int] = []  # numbers of jobs whose workers are gone
-        self._failures_in_a_row: Counter[str] = Counter()
+        self._recent_failures: dict[str, list[int]] = {}  # kind of job -> 1 for each of the last ones that failed, 0 otherwise
         self._published = -1
 
     @property
@@ -164,7 +192,7 @@ class BaseAlgorithm(ABC):
             "counters": {name: getattr(self, name) for name in self.counters},
             "open": {str(ticket): number for ticket, number in self._open.items()},
             "to_reissue": self._to_reissue,
-            "failures_in_a_row": dict(self._failures_in_a_row),
+            "recent_failures": {kind: np.array(recent, np.int8) for kind, recent in self._recent_failures.items()},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -173,7 +201,7 @@ class BaseAlgorithm(ABC):
             setattr(self, name, state["counters"][name])
         self._open = {int(ticket): int(number) for ticket, number in state["open"].items()}
         self._to_reissue = [int(number) for number in state["to_reissue"]]
-        self._failures_in_a_row = Counter(state["failures_in_a_row"])
+        self._recent_failures = {kind: recent.tolist() for kind, recent in state["recent_failures"].items()}
         self._published = -1
 
     def _open_tickets(self, number: int, tickets: Sequence[int]) -> int:
@@ -181,15 +209,17 @@ class BaseAlgorithm(ABC):
         self._open |= dict.fromkeys(tickets, number)
         return number
 
-    def _count_failure(self, outcome: Outcome, limit: int, error: type[BaldwinError], kind: str = "job") -> None:
-        """Count failures of a kind in a row; a success resets the count.
+    def _count_failure(self, outcome: Outcome, limits: FailureLimits, error: type[BaldwinError], kind: str = "job") -> None:
+        """Count a result among the last ones of its kind, and give up when too many failed.
 
         Raises:
-            BaldwinError: of the given class, when there are `limit` of them.
+            BaldwinError: of the given class: too many in a row, or too large a share.
         """
-        self._failures_in_a_row[kind] = self._failures_in_a_row[kind] + 1 if outcome.failed else 0
-        if self._failures_in_a_row[kind] >= limit:
-            raise error(f"{limit} jobs ({kind}) failed one after the other; the last reason: {outcome.reason or 'unknown'}")
+        recent = [*self._recent_failures.get(kind, []), int(outcome.failed)][-FAILURE_WINDOW:]
+        self._recent_failures[kind] = recent
+        give_up = too_many_failures(recent, limits)
+        if give_up:
+            raise error(f"{kind} {give_up}; the last reason: {outcome.reason or 'unknown'}")
 
     @abstractmethod
     def policy_state(self) -> Arrays:

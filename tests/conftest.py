@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from baldwin.executors import ExecutorConfig
 from baldwin.executors.cluster import LOCAL_SETTINGS, SETTINGS, connect
 
 os.environ.update(SETTINGS | LOCAL_SETTINGS | {"RAY_AUTH_TOKEN": secrets.token_hex(32)})  # before anyone imports Ray
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="baldwin-tests-")  # the key that signs runs is not the user's own
 
 
 @pytest.fixture(scope="session")

@@ -223,8 +223,21 @@ def show(directory: RunDir, as_json: Json = False) -> None:
         return
     table = Table(show_header=False, box=None)
     for name, value in found.items():
-        table.add_row(name, json.dumps(value) if isinstance(value, list | dict) else str(value))
+        table.add_row(name, _readable(value))
     out.print(table, markup=False)
+
+
+def _readable(value: Any) -> str:
+    """A value of `show` for people: rounded, with thousands separated, nested ones on lines of their own."""
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return "  ".join(f"{k} {_readable(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return "\n".join(_readable(v) for v in value) or "none"
+    return "-" if value is None else str(value)
 
 
 @app.command()

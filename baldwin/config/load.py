@@ -17,7 +17,7 @@ from baldwin.config.merge import Tree, merge, overlay, parse_yaml
 from baldwin.config.model import RunConfig
 from baldwin.config.preset import algorithm_defaults, preset_tree, tuned_tree
 from baldwin.config_base import ConfigModel
-from baldwin.errors import ConfigError, nearest
+from baldwin.errors import ConfigError, clean_text, nearest
 
 MAX_CHARACTERS = 1_000_000
 
@@ -145,13 +145,14 @@ def _explain(error: ErrorDetails, model: type[BaseModel], prefix: tuple[str, ...
     if error["type"] == "missing":
         return f"{where!r} is required: {'--env CartPole-v1, -m env.id=CartPole-v1, or a preset' if where == 'env' else 'set it'}"
     got = error.get("input")
+    shown = clean_text(repr(got), 200)
     if error["type"] == "union_tag_invalid":
         context = error.get("ctx", {})
         return f"{where!r}: expected {context.get('expected_tags')}; got {context.get('tag')!r}"
     if error["type"] == "literal_error":
-        return f"{where!r}: {error['msg'].removeprefix('Input ')}; got {got!r}.{nearest(str(got), error['msg'].split(chr(39))[1::2])}"
+        return f"{where!r}: {error['msg'].removeprefix('Input ')}; got {shown}.{nearest(str(got), error['msg'].split(chr(39))[1::2])}"
     message = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
-    return f"{where!r}: {message}" + (f"; got {got!r}" if not isinstance(got, dict | BaseModel) else "")
+    return f"{where!r}: {message}" + (f"; got {shown}" if not isinstance(got, dict | BaseModel) else "")
 
 
 def _section(model: type[BaseModel], path: Iterable[str]) -> tuple[type[BaseModel], set[str]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Self, Union
 
-from pydantic import Discriminator, Field, SerializeAsAny, create_model, model_validator
+from pydantic import Discriminator, Field, SerializeAsAny, create_model, field_validator, model_validator
 
 from baldwin import hybrids, learners, strategies  # noqa: F401 - their algorithms register themselves
 from baldwin.algorithm import ALGORITHMS, AlgorithmConfig
+from baldwin.config.preset import MAX_NAME
 from baldwin.config_base import ConfigModel
 from baldwin.envs import EnvConfig
 from baldwin.executors import ExecutorConfig
@@ -25,6 +26,15 @@ class RunSection(ConfigModel):
     checkpoint_every: int = Field(10, ge=1, description="Generations between checkpoints")
     keep: int = Field(3, ge=2, description="Checkpoints to keep; the journal can rebuild any generation")
     out: Path = Field(Path("runs"), description="Where run directories are made")
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_a_folder(cls, value: str) -> str:
+        if len(value) > MAX_NAME or not value.isprintable() or "/" in value or "\\" in value or value.strip(" .") != value:
+            raise ValueError(
+                f"expected the name of a folder: at most {MAX_NAME} characters, no / or control characters, no dot or blank at its ends"
+            )
+        return value
 
     @property
     def generations_kept(self) -> int:

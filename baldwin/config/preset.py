@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any
 from baldwin.config.merge import Tree, merge, parse_yaml
 from baldwin.errors import pick
 
+MAX_NAME = 100  # characters
 META = ("preset", "summary", "source", "measured", "variants")
 
 
@@ -59,8 +61,13 @@ def tuned_tree(algorithm: str, env: str) -> Tree:
     section = _files().get(algorithm, {}).get(env)
     if section is not None and env != "defaults":
         return preset_tree(section["preset"])
-    name = f"{env}-{algorithm}".replace(":", "-").replace("/", "-")
+    name = folder_name(f"{env}-{algorithm}")
     return merge(algorithm_defaults(algorithm), {"env": {"id": env}, "run": {"name": name}})
+
+
+def folder_name(text: str) -> str:
+    """A text as the name of a folder."""
+    return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:MAX_NAME] or "run"
 
 
 def algorithm_defaults(algorithm: str) -> Tree:

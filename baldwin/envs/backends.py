@@ -32,7 +32,12 @@ def make_vector_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorE
 
 def make_render_env(config: EnvConfig) -> gym.Env[Any, Any]:
     """One Gymnasium environment that renders RGB arrays, through a camera that follows the robot where the model has one."""
-    env = gymnasium.make_env(config, render_mode="rgb_array")
+    try:
+        env = gymnasium.make_env(config, render_mode="rgb_array")
+    except EnvironmentFailure as error:
+        if "render_mode" not in str(error):
+            raise
+        raise EnvironmentFailure(f"the environment cannot draw: expected it to take render_mode='rgb_array'; {error}") from error
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if renderer is not None and not {"camera_id", "camera_name"} & set(config.kwargs):
         from mujoco import mj_name2id, mjtObj

@@ -42,7 +42,7 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
         spec = copy.deepcopy(gym.spec(name))
     except gym.error.Error as error:
         raise EnvironmentFailure(
-            f"no environment {name!r} is registered with Gymnasium.{nearest(name, gym.registry)} (baldwin list envs)"
+            f"no environment {clean_text(name, 100)!r} is registered with Gymnasium.{nearest(name, gym.registry)} (baldwin list envs)"
         ) from error
     limit = config.max_episode_steps or spec.max_episode_steps
     spec.order_enforce = False

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
-from baldwin.algorithm import AlgorithmConfig
+from baldwin.algorithm import AlgorithmConfig, FailureLimits
 from baldwin.learners import CriticConfig, SACUpdateConfig, TD3UpdateConfig
 from baldwin.learners.off_policy import check_head
 from baldwin.networks import PolicyConfig
@@ -57,7 +57,7 @@ class HybridSACConfig(SACUpdateConfig):
         return self
 
 
-class HybridConfig(AlgorithmConfig):
+class HybridConfig(AlgorithmConfig, FailureLimits):
     """What every hybrid has: its learner, its replay buffer, and how both are joined."""
 
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [400, 300], "activation": "tanh", "init": "torch", "normalize_obs": False}

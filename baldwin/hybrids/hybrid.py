@@ -22,7 +22,6 @@ from baldwin.ops.statistics import return_stats
 from baldwin.rollout import CollectJob, EpisodePosition, RolloutJob, RolloutSpec, episode_seed, transitions
 from baldwin.types import Arrays, Individual, Job, Metrics, Outcome, Shared, State, Trial
 
-MAX_FAILED_JOBS = 10  # of a kind, in a row
 OVERWRITTEN = "the transitions it sampled were overwritten meanwhile: raise algorithm.checkpoint_slack"
 AVERAGED = ("return", "length", "step_size", "staleness", "distance", "baseline")  # fields of individuals that metrics average
 
@@ -187,7 +186,7 @@ class HybridAlgorithm(BaseAlgorithm):
     def _check_failures(self, pending: PendingJob, outcome: Outcome) -> None:
         """Stop where nothing of a kind works. Called in an order that does not depend on who was faster, where there is one."""
         kind = {"rl": "learning", "critic": "critic"}.get(pending.kind, "playing")
-        self._count_failure(outcome, MAX_FAILED_JOBS, EnvironmentFailure if kind == "playing" else Diverged, kind)
+        self._count_failure(outcome, self.config, EnvironmentFailure if kind == "playing" else Diverged, kind)
 
     def _set_critic(self, outcome: Outcome) -> None:
         """Continue with the critics of a result; with the old ones if it failed."""

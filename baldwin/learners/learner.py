@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from baldwin.ops.threads import cores, threads
 from baldwin.types import Arrays, Batch, Metrics, State
 
 MAX_AUTO_THREADS = 4  # a guess: measured on two cores only
+MIN_PRODUCTS_FOR_THREADS = 9_000_000  # in a critic's hidden layers for one batch; below, two threads were slower than one
 BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
 
 
@@ -54,7 +56,8 @@ class LearnerConfig(ConfigModel):
     critic_lr: PositiveFloat = 3e-4
     n_step: PositiveInt = Field(1, description="Rewards that are summed before the bootstrap; windows stop at episode ends")
     threads: PositiveInt | Literal["auto"] = Field(
-        "auto", description="CPU threads of an update; auto: the cores, but at most four. Part of the run's identity"
+        "auto",
+        description="CPU threads of an update; auto: one for small networks, else the cores, but at most four. Part of the run's identity",
     )
     device: Literal["cpu", "cuda", "auto"] = Field("cpu", description="Where updates are computed")
     precision: Literal["float32", "bfloat16"] = Field(
@@ -64,12 +67,18 @@ class LearnerConfig(ConfigModel):
     def resolved(self) -> Self:
         """The same with `auto` replaced by what it means on this machine."""
         device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
-        count = min(cores(), MAX_AUTO_THREADS) if self.threads == "auto" else self.threads
+        count = self._auto_threads() if self.threads == "auto" else self.threads
         return self.model_copy(update={"threads": count, "device": device})
 
     def on_cpu(self) -> Self:
         """The same computed on a CPU."""
         return self.model_copy(update={"device": "cpu"})
+
+    def _auto_threads(self) -> int:
+        """By size alone, so that a busy machine gives the same run as a quiet one."""
+        widths = self.critic.hidden
+        products = self.batch_size * sum(a * b for a, b in pairwise([*widths, *widths[-1:]]))
+        return min(cores(), MAX_AUTO_THREADS) if self.critic.module or products >= MIN_PRODUCTS_FOR_THREADS else 1
 
 
 class TensorBatch(NamedTuple):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
-from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext
+from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext, FailureLimits
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.learners.episode_tracker import EpisodeTracker
 from baldwin.learners.learner import Learner, LearnerConfig
@@ -25,10 +25,8 @@ from baldwin.replay import Column, ReplayBuffer
 from baldwin.rollout import CollectJob, transitions
 from baldwin.types import Arrays, Metrics, Outcome, State, outcome_from_state, outcome_state
 
-MAX_FAILED_SEGMENTS = 5  # in a row
 
-
-class OffPolicyConfig(LearnerConfig, AlgorithmConfig):
+class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
     """How experience is collected and stored."""
 
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [256, 256], "activation": "relu", "init": "torch", "normalize_obs": False}
@@ -84,7 +82,7 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig):
 class OffPolicyAlgorithm(BaseAlgorithm):
     """A learner and a replay buffer."""
 
-    counters = (*BaseAlgorithm.counters, "_asked", "_learned", "_epoch_steps", "_epoch_updates", "_pending_updates")
+    counters = (*BaseAlgorithm.counters, "_asked", "_learned", "_epoch_steps", "_epoch_updates", "_epoch_failures", "_pending_updates")
 
     def __init__(self, learner: Learner, replay: ReplayBuffer, config: OffPolicyConfig, context: BuildContext) -> None:
         super().__init__()
@@ -100,6 +98,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._pending_updates = 0.0
         self._epoch_steps = 0
         self._epoch_updates = 0
+        self._epoch_failures = 0  # segments that failed, or were cut short by a failure
         self._update_metrics: list[tuple[int, Metrics]] = []  # number of updates, and their means
         self._policy = self._current_actor()
 
@@ -150,11 +149,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _learn_from(self, outcome: Outcome) -> Metrics | None:
         """Store a segment and make the updates it calls for; metrics when it completes an epoch."""
-        self._count_failure(outcome, MAX_FAILED_SEGMENTS, EnvironmentFailure, "collecting")
-        if outcome.failed:
+        self._count_failure(outcome, self._config, EnvironmentFailure, "collecting")
+        self._epoch_failures += bool(outcome.reason)
+        if not outcome.failed:
+            self._store(outcome)
+        if outcome.reason:  # the whole segment, or what came after the steps that it has
             self._tracker.drop_episodes(self._envs_of(outcome.ticket))
+        if outcome.failed:
             return None
-        self._store(outcome)
         self.learning_steps += outcome.env_steps
         self._epoch_steps += outcome.env_steps
         if self.env_steps > self._config.start_steps:
@@ -178,6 +180,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self._new_moments = Moments.empty(len(self.moments.mean))
             self.learner.normalize(self.moments)
         metrics = self._tracker.pop_stats() | {"buffer_fill": len(self.replay) / self.replay.capacity}
+        metrics["failed_segments"] = float(self._epoch_failures)
         metrics["update_to_data"] = self._epoch_updates / self._epoch_steps
         for name in {name for _, means in self._update_metrics for name in means}:
             pairs = [(k, means[name]) for k, means in self._update_metrics if name in means]
@@ -187,6 +190,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._update_metrics = []
         self._epoch_steps = 0
         self._epoch_updates = 0
+        self._epoch_failures = 0
         return dict(sorted(metrics.items()))
 
     def _current_actor(self) -> dict[str, NDArray[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baldwin.errors import ConfigError
 from baldwin.ops.noise import Noise, Shape
 from baldwin.ops.seeds import Stream
+from baldwin.ops.threads import total_memory
 from baldwin.registry import Registry
 
 if TYPE_CHECKING:
     from baldwin.networks.config import NetworkConfig
 
 Forward = Callable[[Tensor], Tensor]
+COPIES = 4  # parameters, gradient, and two moments of an optimiser; or a center and a few individuals
 
 
 class Network(Protocol):
@@ -44,5 +48,16 @@ NETWORKS: Registry[NetworkBuilder] = Registry("network")
 
 
 def make_network(config: NetworkConfig, n_inputs: int, n_outputs: int) -> Network:
-    """The network that the config describes."""
-    return NETWORKS.find(config.kind)(config, n_inputs, n_outputs)
+    """The network that the config describes.
+
+    Raises:
+        ConfigError: it cannot be made, or does not fit into memory.
+    """
+    network = NETWORKS.find(config.kind)(config, n_inputs, n_outputs)
+    size = sum(math.prod(shape) for shape in network.shapes)
+    if 4 * size * COPIES > total_memory():
+        raise ConfigError(
+            f"a network of {size:,} parameters does not fit into this machine's memory ({total_memory() / 2**30:.0f} GiB) "
+            f"{COPIES} times, which is the least that training needs. Make its layers (hidden) smaller"
+        )
+    return network

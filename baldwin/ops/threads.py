@@ -1,4 +1,4 @@
-"""A product split over threads may round differently from one that is not; where bits matter, one thread computes."""
+"""Cores, memory and threads. A product split over threads may round differently from one that is not: where bits matter, one thread computes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import torch
 def cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def total_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @contextmanager

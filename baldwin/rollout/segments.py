@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -119,11 +119,15 @@ def fast_forward(running: RunningEnv, job: CollectJob, position: EpisodePosition
 
 
 @torch.inference_mode()
-def collect(envs: list[RunningEnv], forward: Forward, act: ActionMap, job: CollectJob) -> tuple[Arrays, int]:
+def collect(envs: list[RunningEnv], forward: Forward, act: ActionMap, job: CollectJob) -> tuple[Arrays, int, str]:
     """Step the environments of a job.
 
     Returns obs [L, T + 1, D] (after an episode's end, the first of the next one), action, reward and flags [L, T], and
-    `final_obs` [ends, D], environment by environment; and the number of steps that were simulated again.
+    `final_obs` [ends, D], environment by environment; the number of steps that were simulated again; and why it was cut
+    short, if an environment failed after some steps.
+
+    Raises:
+        EnvironmentFailure: an environment failed at once, or in an episode that is needed whole.
     """
     rng = seeds.generator(job.seed, seeds.Stream.EXPLORE, job.ticket)
     replayed = sum(fast_forward(env, job, position, act) for env, position in zip(envs, job.positions, strict=True))
@@ -132,36 +136,59 @@ def collect(envs: list[RunningEnv], forward: Forward, act: ActionMap, job: Colle
     rewards: list[list[float]] = []
     flags: list[list[tuple[bool, bool]]] = []
     final: list[list[NDArray[Any]]] = [[] for _ in envs]
+    reason = ""
     while len(actions) != job.steps:
         unit = choose_actions(forward, act, job, observations[-1], rng)
+        try:
+            steps = _step_all(envs, act.unscale_action(unit), job)
+        except EnvironmentFailure as error:
+            if job.steps is None or not actions:
+                raise
+            reason = str(error)
+            break
         actions.append(unit)
-        taken = act.unscale_action(unit)
-        rewards.append([])
-        flags.append([])
-        for n, env in enumerate(envs):
-            reward, terminated, truncated_by_env = env.step(taken[n : n + 1])
-            truncated = not terminated and (truncated_by_env or env.elapsed == job.max_episode_steps)
-            rewards[-1].append(reward)
-            flags[-1].append((terminated, truncated))
-            if terminated or truncated:
-                final[n].append(env.obs)
-                if job.steps is None:
-                    env.episode = NO_EPISODE
-                else:
-                    env.begin(job, job.positions[n].env, env.episode + 1)
+        rewards.append([step.reward for step in steps])
+        flags.append([(step.terminated, step.truncated) for step in steps])
+        for own, step in zip(final, steps, strict=True):
+            own += [] if step.final_obs is None else [step.final_obs]
         observations.append(np.stack([env.obs for env in envs]))
         if job.steps is None and any(flags[-1][0]):
             break
     final_obs = [o for own in final for o in own]
     ended = np.array(flags).transpose(1, 0, 2)
-    return {
+    arrays = {
         "obs": np.stack(observations, 1),
         "action": np.stack(actions, 1),
         "reward": np.array(rewards, np.float32).T.copy(),
         "terminated": ended[..., 0].copy(),
         "truncated": ended[..., 1].copy(),
         "final_obs": np.stack(final_obs) if final_obs else np.empty((0, observations[0].shape[1]), np.float32),
-    }, replayed
+    }
+    return arrays, replayed, reason
+
+
+class Step(NamedTuple):
+    """One step of one environment, and its last observation if that ended the episode."""
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    final_obs: NDArray[Any] | None
+
+
+def _step_all(envs: list[RunningEnv], actions: NDArray[Any], job: CollectJob) -> list[Step]:
+    """Step every environment once; where an episode ends, the next one begins."""
+    steps = []
+    for n, env in enumerate(envs):
+        reward, terminated, truncated_by_env = env.step(actions[n : n + 1])
+        truncated = not terminated and (truncated_by_env or env.elapsed == job.max_episode_steps)
+        ended = terminated or truncated
+        steps.append(Step(reward, terminated, truncated, env.obs if ended else None))
+        if ended and job.steps is None:
+            env.episode = NO_EPISODE
+        elif ended:
+            env.begin(job, job.positions[n].env, env.episode + 1)
+    return steps
 
 
 def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:

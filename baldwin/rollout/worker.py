@@ -89,7 +89,7 @@ class RolloutWorker:
         ]
 
     def collect(self, job: CollectJob) -> Outcome:
-        """Transitions in the outcome's arrays. A failure ends the episodes of the job's environments."""
+        """Transitions in the outcome's arrays. A failure ends the episodes of the job's environments; `reason` says why."""
         for position in job.positions:
             if position.env not in self._running:
                 self._running[position.env] = RunningEnv(make_vector_env(self._spec.env, self._spec.env_spec, 1))
@@ -98,13 +98,18 @@ class RolloutWorker:
         envs = [self._running[p.env] for p in job.positions]
         try:
             with one_thread():
-                arrays, replayed = collect(envs, lambda obs: forward(normalize(obs)[None])[0], self._act, job)
+                arrays, replayed, reason = collect(envs, lambda obs: forward(normalize(obs)[None])[0], self._act, job)
         except BaseException:
-            for position in job.positions:
-                self._running.pop(position.env).env.close()
+            self._drop_running(job)
             raise
+        if reason:
+            self._drop_running(job)
         total = float(arrays["reward"].sum(dtype=np.float64))
-        return Outcome(job.ticket, total, env_steps=arrays["reward"].size, arrays=arrays, replayed_steps=replayed)
+        return Outcome(job.ticket, total, env_steps=arrays["reward"].size, arrays=arrays, replayed_steps=replayed, reason=reason)
+
+    def _drop_running(self, job: CollectJob) -> None:
+        for position in job.positions:
+            self._running.pop(position.env).env.close()
 
     def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
         """Versions and arithmetic of this machine, and hashes of the shared values as they lie in memory now."""

@@ -49,7 +49,12 @@ class Checkpoint:
 
 @contextmanager
 def translate_disk_errors(what: str) -> Iterator[None]:
-    """Raise a StorageError with a clear message where the disk is full, read-only or over quota."""
+    """Say clearly what the disk refused.
+
+    Raises:
+        StorageError: it is full, read-only or over quota.
+        RunDirectoryError: a file cannot be opened: permissions, a folder where a file should be, too long a name.
+    """
     try:
         yield
     except OSError as error:
@@ -57,7 +62,9 @@ def translate_disk_errors(what: str) -> Iterator[None]:
             raise StorageError(
                 f"could not write {what}: {REFUSALS[error.errno]}. Earlier checkpoints are intact; free some space, then: baldwin resume DIR"
             ) from error
-        raise
+        if error.filename is None:
+            raise
+        raise RunDirectoryError(f"could not use {what}: {str(error.filename)[:200]!r}: {error.strerror}") from error
 
 
 def require_finite(arrays: Arrays, what: str) -> None:

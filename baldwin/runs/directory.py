@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from baldwin.config import RunConfig, dump_config, read_config
+from baldwin.config.preset import folder_name
 from baldwin.errors import RunDirectoryError, nearest
 from baldwin.ops.threads import cores
 from baldwin.rollout.fingerprint import PACKAGES, versions
@@ -160,7 +161,7 @@ class RunDirectory:
 
 def _new_folder(config: RunConfig) -> Path:
     """Make the first free one under run.out."""
-    name = config.run.name or config.env.id.replace(":", "-").replace("/", "-")
+    name = config.run.name or folder_name(config.env.id)
     for n in itertools.count(1):
         folder = config.run.out / f"{name}-s{config.run.seed}{'' if n == 1 else f'-{n}'}"
         with contextlib.suppress(FileExistsError):

@@ -34,10 +34,12 @@ def describe_run(path: Path) -> dict[str, Any]:
     lines, damaged_lines = read_metrics(directory)
     scores = [{k: line[k] for k in ("generation", "env_steps", "wall_seconds", "score")} for line in lines if "score" in line]
     machine: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         machine = json.loads(directory.versions.read_text())
+        machine.pop("run", None)
     return {
         "directory": str(path),
+        "run": directory.id,
         "name": config.run.name or config.env.id,
         "env": config.env.id,
         "algorithm": config.algorithm.name,

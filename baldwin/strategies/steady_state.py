@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
-from baldwin.algorithm import AlgorithmEntry
+from baldwin.algorithm import FAILURE_WINDOW, AlgorithmEntry, FailureLimits, too_many_failures
 from baldwin.errors import EnvironmentFailure, TicketError
 from baldwin.ops.shaping import Vector
 from baldwin.ops.statistics import return_stats
@@ -22,10 +22,8 @@ from baldwin.strategies.evolution import EvolutionConfig, register_strategy
 from baldwin.strategies.gaussian import Gaussian
 from baldwin.types import Metrics, Outcome, State, Trial
 
-MAX_FAILED_BLOCKS = 100  # in a row
 
-
-class SteadyStateConfig(EvolutionConfig):
+class SteadyStateConfig(EvolutionConfig, FailureLimits):
     """How the individuals of a steady-state strategy are played."""
 
     block: int = Field(4, ge=1, description="Individuals per job, applied as one update. Part of the run's identity")
@@ -79,7 +77,7 @@ class SteadyState:
         self.gaussian, self._config = gaussian, config
         self.version = 0  # blocks that were applied
         self._asked = 0  # blocks
-        self._failed_in_a_row = 0  # blocks
+        self._recent_failures: list[int] = []  # 1 for each of the last blocks that failed, 0 otherwise
         self._size = config.block + config.mean_trials_per_block
         self._open: dict[int, OpenBlock] = {}
 
@@ -117,7 +115,7 @@ class SteadyState:
             "gaussian": self.gaussian.state_dict(),
             "version": self.version,
             "asked": self._asked,
-            "failed_in_a_row": self._failed_in_a_row,
+            "recent_failures": np.array(self._recent_failures, np.int8),
             "open": {str(n): {"version": b.version, "individuals": b.individuals, "fitness": b.fitness} for n, b in self._open.items()},
         }
 
@@ -126,7 +124,7 @@ class SteadyState:
         self.gaussian.load_state_dict(state["gaussian"])
         self.version = state["version"]
         self._asked = state["asked"]
-        self._failed_in_a_row = state["failed_in_a_row"]
+        self._recent_failures = state["recent_failures"].tolist()
         self._open = {int(n): OpenBlock(b["version"], np.array(b["individuals"]), np.array(b["fitness"])) for n, b in state["open"].items()}
 
     def _trial(self, number: int, position: int) -> Trial:
@@ -146,11 +144,12 @@ class SteadyState:
         usable = np.isfinite(fitness)
         baseline = float(np.nanmean(baselines)) if np.isfinite(baselines).any() else None
         if not usable.any() or (self.gaussian.needs_baseline and baseline is None):
-            self._failed_in_a_row += 1
-            if self._failed_in_a_row >= MAX_FAILED_BLOCKS:
-                raise EnvironmentFailure(f"{MAX_FAILED_BLOCKS} blocks failed one after the other; the last reason: {reason or 'unknown'}")
+            self._recent_failures = [*self._recent_failures, 1][-FAILURE_WINDOW:]
+            give_up = too_many_failures(self._recent_failures, self._config)
+            if give_up:
+                raise EnvironmentFailure(f"blocks of individuals {give_up}; the last reason: {reason or 'unknown'}")
             return None
-        self._failed_in_a_row = 0
+        self._recent_failures = [*self._recent_failures, 0][-FAILURE_WINDOW:]
         old_mean = self.gaussian.mean
         steps = self.gaussian.update(block.individuals[:count][usable], fitness[usable], 0.0 if baseline is None else baseline)
         staleness = self.version - block.version

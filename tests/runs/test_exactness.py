@@ -20,7 +20,7 @@ BACKENDS = ["gymnasium", "envpool", "mujoco"]
 
 def lines(path: Path) -> list[dict[str, Any]]:
     timing = {"wall_seconds", "cpu_seconds", "env_steps_per_second", "updates_per_second", "straggler_fraction"}
-    about_workers = {"workers", "worker_deaths", "timeouts", "retries", "mismatches", "jobs_failed", "bytes_sent", "replayed_steps"}
+    about_workers = {"workers", "worker_deaths", "timeouts", "retries", "mismatches", "jobs_failed", "bytes_sent", "replayed_steps", "run"}
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k not in timing | about_workers and not k.startswith("idle/")} for row in rows]
 
