@@ -42,6 +42,6 @@ def find_class(module: ModuleType, name: str, base: type[T], where: str, error: 
     if isinstance(found, type) and issubclass(found, base):
         return found
     known = [n for n, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)]
-    wanted = f"{base.__module__.partition('.')[0]}.{base.__name__}"
+    wanted = {"torch": "torch.nn"}.get(top := base.__module__.partition(".")[0], top) + f".{base.__name__}"
     problem = f"has no {name!r}" if found is None else f"has {name!r}, which is none"
     raise error(f"{where}: expected a class derived from {wanted}; {module.__name__!r} {problem}.{nearest(name, known)}")

@@ -138,14 +138,16 @@ def _train(prepare: Callable[[], Any], quiet: bool) -> None:
 
     run = prepare()
     path = run.directory.path
-    try:
-        with Signals.held() as signals, make_progress(run.config, out, quiet) as progress:
-            if not quiet:
-                out.print(f"run directory: {path}", markup=False, highlight=False)
-            train_run(run, [progress], signals)
-    except KeyboardInterrupt:
-        err.print(f"stopped at generation {run.algorithm.version}; saved. Go on with: baldwin resume {path}", markup=False)
-        raise typer.Exit(130) from None
+    with Signals.held() as signals:
+        try:
+            with make_progress(run.config, out, quiet) as progress:
+                if not quiet:
+                    out.print(f"run directory: {path}", markup=False, highlight=False)
+                train_run(run, [progress], signals)
+        except KeyboardInterrupt:
+            plot_run(run.directory)
+            err.print(f"stopped at generation {run.algorithm.version}; saved. Go on with: baldwin resume {path}", markup=False)
+            raise typer.Exit(130) from None
     curve = plot_run(run.directory)
     out.print(
         f"done ({run.stopped_by}): score {run.score:.2f} at generation {run.algorithm.version}, {run.algorithm.env_steps:,} env steps, "

@@ -346,8 +346,7 @@ def train(run: Run, watchers: Sequence[Callback] = (), signals: Signals | None =
         executor: InterruptibleExecutor | None = None
         try:
             with translate_disk_errors("the run"):
-                executor = InterruptibleExecutor(make_executor(run.config.executor, run.parts.worker_spec), held)
-                held.listen()
+                executor = _make_executor(run, held)
                 _train_until_stopped(run, executor, watchers)
             run.checkpoint(force=True)
         except KeyboardInterrupt:
@@ -364,6 +363,15 @@ def train(run: Run, watchers: Sequence[Callback] = (), signals: Signals | None =
             if executor:
                 executor.close()
             run.close()
+
+
+def _make_executor(run: Run, signals: Signals) -> InterruptibleExecutor:
+    try:
+        executor = make_executor(run.config.executor, run.parts.worker_spec)
+    except SystemExit as error:  # while Ray starts, its own handler of SIGTERM is in place
+        raise KeyboardInterrupt from error
+    signals.listen()
+    return InterruptibleExecutor(executor, signals)
 
 
 def _train_until_stopped(run: Run, executor: Executor, watchers: Sequence[Callback]) -> None:

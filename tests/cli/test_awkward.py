@@ -87,7 +87,7 @@ def test_networks_that_torch_func_cannot_stack(tmp_path: Path) -> None:
         ("run.name=..", "expected the name of a folder"),
         ('run.name="a\\0b"', "expected the name of a folder"),
         ("env.kwargs={render_mode: human}", "film the policy with baldwin render"),
-        ("policy.module=os:system", "expected a class derived from torch.Module; 'os' has 'system', which is none"),
+        ("policy.module=os:system", "expected a class derived from torch.nn.Module; 'os' has 'system', which is none"),
         ("policy={a: &a [*a]}", "nested at most"),
         ("policy=" + "[" * 3000, "is not YAML"),
         ("policy={a: &a [1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b], "

@@ -109,7 +109,7 @@ def test_making_a_users_module_leaves_the_global_generator_alone() -> None:
     [
         ("no.such:Net", "cannot import"),
         ("tests.toys.worlds:TinyNe", "Did you mean 'TinyNet'"),
-        ("tests.toys.worlds:Chase", "has no nn.Module"),
+        ("tests.toys.worlds:Chase", "expected a class derived from torch.nn.Module"),
     ],
 )
 def test_a_module_that_is_not_there_is_named(module: str, message: str) -> None:

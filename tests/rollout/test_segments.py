@@ -110,17 +110,27 @@ def test_a_termination_at_the_last_step_is_no_truncation() -> None:
 
 
 @pytest.mark.parametrize("how", ["raise", "nan", "nan-reward", "shape"])
-def test_a_broken_environment_fails_the_stretch_and_not_the_next_one(how: str) -> None:
+def test_a_broken_environment_cuts_the_segment_short_and_not_the_next_one(how: str) -> None:
     config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": how}, max_episode_steps=10)
     made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
     worker, job = RolloutWorker(made), job_for(made, 10)
-    failures = []
+    results = []
     for episode in range(12):
-        try:
+        results.append(worker.collect(replace(job, ticket=episode, positions=(replace(job.positions[0], episode=episode),))))
+    cut = [r for r in results if r.reason]
+    assert 0 < len(cut) < 12
+    assert {r.env_steps for r in cut} == {4}  # it breaks in the fifth step
+    assert {r.env_steps for r in results if not r.reason} == {10}
+    assert not any(r.failed for r in results)
+
+
+def test_a_whole_episode_is_not_cut_short() -> None:
+    config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": "raise"}, max_episode_steps=10)
+    made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
+    worker, job = RolloutWorker(made), replace(job_for(made, 10), steps=None)
+    with pytest.raises(EnvironmentFailure, match="the wheel came off"):
+        for episode in range(12):
             worker.collect(replace(job, ticket=episode, positions=(replace(job.positions[0], episode=episode),)))
-        except EnvironmentFailure as error:
-            failures.append(str(error))
-    assert 0 < len(failures) < 12
 
 
 def test_an_environment_may_write_into_the_action_it_is_given() -> None:
