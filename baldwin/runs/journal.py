@@ -117,6 +117,8 @@ def decode(payload: bytes, end: int, outcomes: bool = True) -> Record:
     """The inverse of `encode`, without the head; without its outcomes too, if nobody wants them."""
     (size,) = META.unpack_from(payload)
     meta = json.loads(payload[META.size : META.size + size])
+    if not isinstance(meta, dict) or not isinstance(meta["kind"], str):
+        raise ValueError(f"expected a map with a kind, got {type(meta).__name__}")
     body = payload[META.size + size :]
     if not body or not outcomes:
         return Record(meta, [], end)
