@@ -4,7 +4,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: setup demo test quick slow check docs bench clean
+.PHONY: setup demo test quick slow torture check docs bench clean
+
+# Of make torture; the same seed does the same.
+MINUTES ?= 30
+SEED ?= 1
 
 setup: $(READY)
 
@@ -30,6 +34,9 @@ quick: $(READY)
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout=0
+
+torture: $(READY)
+	$(BIN)/python -m tests.torture --minutes $(MINUTES) --seed $(SEED)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -104,7 +104,7 @@ class RunDirectory:
         Raises:
             RunDirectoryError: names what it would import, and how to allow it.
         """
-        if trust or self._header()[1]:
+        if trust or self.is_own():
             return
         code = [found for found in config.foreign_code() if found.partition(".")[0] in sections]
         code += [f"link {p.relative_to(self.path)}" for p in sorted(self.path.rglob("*")) if p.is_symlink()]
@@ -113,6 +113,10 @@ class RunDirectory:
                 f"{self.config} was not written by you on this machine (or was edited), and would use {', '.join(code)}. "
                 "If you trust whoever wrote it, add --trust (in Python: trust=True)"
             )
+
+    def is_own(self) -> bool:
+        """Whether this user wrote the config, and nobody changed it since."""
+        return self._header()[1]
 
     def _header(self) -> tuple[str | None, bool]:
         try:

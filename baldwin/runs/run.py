@@ -153,6 +153,7 @@ class Run:
         self._last_good_offset = self.journal.offset
         info = {
             "run": self.id,
+            "config": identity(self.config),
             "journal": self.journal.offset,
             "metrics": self.metrics.offset,
             "individuals": self.individuals.offset,
@@ -262,6 +263,18 @@ def resolved(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"env": env, "algorithm": config.algorithm.resolved()})
 
 
+def identity(config: RunConfig) -> dict[str, Any]:
+    """What makes a run this run and not another: resuming it cannot change any of it."""
+    return {**config.model_dump(mode="json", include={"env", "policy", "algorithm"}), "seed": config.run.seed}
+
+
+def _changed(old: Any, new: Any, path: str = "") -> list[str]:
+    """Where two trees differ, among the keys that both have: a newer version may know more."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [found for key in old if key in new for found in _changed(old[key], new[key], f"{path}.{key}".lstrip("."))]
+    return [] if old == new else [path]
+
+
 def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tuple[Run, list[str]]:
     """A run where it stopped: its newest good checkpoint, then the journal's tail; and warnings about what was not as expected.
 
@@ -286,13 +299,11 @@ def _resumed_config(directory: RunDirectory, overrides: Sequence[str]) -> RunCon
     """The run's config with these changes, none of which may make another run of it."""
     old = directory.read_config()
     config = load_config(None, (), overrides, base=old.model_dump(mode="json"))
-    for section in ("env", "policy", "algorithm"):
-        if getattr(config, section) != getattr(old, section):
-            raise RunDirectoryError(
-                f"resume goes on with the same run: {section} cannot change. Start a new one: baldwin train -c {directory.config} -m ..."
-            )
-    if config.run.seed != old.run.seed:
-        raise RunDirectoryError("resume goes on with the same run: run.seed cannot change. Start a new one with baldwin train")
+    changed = _changed(identity(old), identity(config))
+    if changed:
+        raise RunDirectoryError(
+            f"resume goes on with the same run: {', '.join(changed)} cannot change. Start a new one: baldwin train -c {directory.config} -m ..."
+        )
     return config
 
 
@@ -301,7 +312,14 @@ def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str
     run = Run(directory, config, build(config, directory.replay))
     checkpoint, warnings = newest_checkpoint(directory.checkpoints, run.id)
     journal_at = metrics_at = individuals_at = 0
+    if not directory.is_own():
+        warnings.append(f"{directory.config} was not written by you on this machine, or was edited")
     if checkpoint:
+        changed = _changed(checkpoint.info["config"], identity(config))
+        if changed:
+            raise RunDirectoryError(
+                f"{directory.config} differs from what the run was made with: {', '.join(changed)}. Put the old values back"
+            )
         try:
             run.restore(checkpoint.info, checkpoint.state)
             journal_at, metrics_at, individuals_at = (int(checkpoint.info[k]) for k in ("journal", "metrics", "individuals"))

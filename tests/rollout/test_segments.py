@@ -114,9 +114,8 @@ def test_a_broken_environment_cuts_the_segment_short_and_not_the_next_one(how: s
     config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": how}, max_episode_steps=10)
     made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
     worker, job = RolloutWorker(made), job_for(made, 10)
-    results = []
-    for episode in range(12):
-        results.append(worker.collect(replace(job, ticket=episode, positions=(replace(job.positions[0], episode=episode),))))
+    jobs = [replace(job, ticket=n, positions=(replace(job.positions[0], episode=n),)) for n in range(12)]
+    results = [worker.collect(j) for j in jobs]
     cut = [r for r in results if r.reason]
     assert 0 < len(cut) < 12
     assert {r.env_steps for r in cut} == {4}  # it breaks in the fifth step
@@ -128,9 +127,9 @@ def test_a_whole_episode_is_not_cut_short() -> None:
     config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": "raise"}, max_episode_steps=10)
     made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
     worker, job = RolloutWorker(made), replace(job_for(made, 10), steps=None)
+    jobs = [replace(job, ticket=n, positions=(replace(job.positions[0], episode=n),)) for n in range(12)]
     with pytest.raises(EnvironmentFailure, match="the wheel came off"):
-        for episode in range(12):
-            worker.collect(replace(job, ticket=episode, positions=(replace(job.positions[0], episode=episode),)))
+        _ = [worker.collect(j) for j in jobs]
 
 
 def test_an_environment_may_write_into_the_action_it_is_given() -> None:

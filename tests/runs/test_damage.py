@@ -157,7 +157,7 @@ def test_parameters_that_are_not_finite_stop_the_run_and_are_never_saved(
         return metrics
 
     monkeypatch.setattr(run.algorithm, "tell", diverge)
-    with pytest.raises(Diverged, match="1 of .* numbers are not finite.*last good checkpoint stays"):
+    with pytest.raises(Diverged, match=r"1 of .* numbers are not finite.*last good checkpoint stays"):
         train(run)
     newest = read_checkpoint(list_checkpoints(tmp_path / "run" / "checkpoints")[-1])
     assert newest.generation == 2

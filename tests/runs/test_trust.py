@@ -122,7 +122,7 @@ def test_links_of_a_foreign_run_are_not_followed(tmp_path: Path, other_user: Non
     treasure.write_text("precious")
     (tmp_path / "run" / "metrics.jsonl").unlink()
     (tmp_path / "run" / "metrics.jsonl").symlink_to(treasure)
-    with pytest.raises(RunDirectoryError, match="link metrics.jsonl"):
+    with pytest.raises(RunDirectoryError, match=r"link metrics\.jsonl"):
         resume(tmp_path / "run", ["stop.generations=6"])
     assert treasure.read_text() == "precious"
 

@@ -1,0 +1,1 @@
+"""Random kills, damage, configs and environments, seeded: `make torture`."""
