@@ -27,7 +27,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) --durations 10
 
-# Maths, config, and the contracts on toys in one process: for a first answer while coding.
+# Maths, config, and the contracts on toys, without worker processes: for a first answer while coding.
 quick: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests/ops tests/config tests/strategies tests/networks tests/replay tests/contracts \
 		-k 'not ray and not process and not learns_a_toy and not every_field_is_read'

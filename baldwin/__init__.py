@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from baldwin.runs.loop import loop
     from baldwin.runs.run import resume, start, train
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["load_config", "load_policy", "loop", "resume", "start", "train"]
 
 _HOMES = {

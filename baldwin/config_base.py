@@ -11,16 +11,23 @@ MAX_INT = 2**63 - 1
 
 
 class ConfigModel(BaseModel):
-    """A frozen section that refuses unknown keys and absurd numbers. `renamed` maps keys of earlier versions to what they are called now."""
+    """A frozen section that refuses unknown keys and absurd numbers. `renamed` maps keys of earlier versions to what they are called now,
+    `removed` those that are gone to why."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     renamed: ClassVar[dict[str, str]] = {}
+    removed: ClassVar[dict[str, str]] = {}
 
     @classmethod
     def new_name(cls, key: str) -> str | None:
         """What a key of an earlier version is called now, if it was renamed here or in a base class."""
         return next((c.renamed[key] for c in cls.__mro__ if issubclass(c, ConfigModel) and key in c.renamed), None)
+
+    @classmethod
+    def why_removed(cls, key: str) -> str | None:
+        """Why a key of an earlier version is no longer there."""
+        return next((c.removed[key] for c in cls.__mro__ if issubclass(c, ConfigModel) and key in c.removed), None)
 
     def foreign_code(self) -> list[str]:
         """What this section would run that is not part of an installed package, as `key=value`: a user's classes, another machine's code."""

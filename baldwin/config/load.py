@@ -137,7 +137,9 @@ def _explain(error: ErrorDetails, model: type[BaseModel], prefix: tuple[str, ...
     path = [p for p in path if p not in names]
     where = ".".join((*prefix, *path)) or "config"
     if error["type"] == "extra_forbidden":
-        new = owner.new_name(path[-1]) if issubclass(owner, ConfigModel) else None
+        new, gone = (owner.new_name(path[-1]), owner.why_removed(path[-1])) if issubclass(owner, ConfigModel) else (None, None)
+        if gone:
+            return f"key {where!r} was removed: {gone}. Leave it out"
         if new:
             return f"key {where!r} is now called {new!r}: use {'.'.join((*prefix, *path[:-1], new))}"
         fields = list(owner.model_fields)

@@ -52,7 +52,8 @@ class ExecutorConfig(ConfigModel):
     @property
     def sees_files(self) -> bool:
         """Whether workers can read the files of the driver's machine."""
-        return self.name != "ray" or self.address == "local"
+        sees_files = getattr(EXECUTORS.find(self.name), "sees_files", None)  # one that does not say may be on other machines
+        return bool(sees_files and sees_files(self))
 
     @property
     def count(self) -> int:

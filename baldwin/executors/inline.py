@@ -18,6 +18,11 @@ class InlineExecutor:
         self._shared: list[Shared] = []  # for a worker that replaces this one
         self._queue: list[Job] = []
 
+    @staticmethod
+    def sees_files(config: ExecutorConfig) -> bool:
+        """Workers are on this machine."""
+        return True
+
     @property
     def workers(self) -> int:
         """One: this process."""

@@ -84,6 +84,11 @@ class ProcessExecutor:
         self._parent_alive, self._parent_alive_writer = self._context.Pipe(duplex=False)
         self._slots = [self._spawn() for _ in range(self._config.count)]
 
+    @staticmethod
+    def sees_files(config: ExecutorConfig) -> bool:
+        """Workers are on this machine."""
+        return True
+
     @property
     def workers(self) -> int:
         """The number of workers; a dead one is replaced at once."""

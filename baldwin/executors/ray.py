@@ -71,6 +71,11 @@ class RayExecutor:
         self._last_available = time.monotonic() + NO_WORKER_GRACE - POLL_INTERVAL  # when somebody was last there
         self._scale()
 
+    @staticmethod
+    def sees_files(config: ExecutorConfig) -> bool:
+        """On a cluster, workers may be on other machines."""
+        return config.address == "local"
+
     @property
     def workers(self) -> int:
         """The number of workers that can run jobs now; at least 1."""

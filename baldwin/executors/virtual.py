@@ -22,6 +22,11 @@ class VirtualExecutor:
         self._submitted = 0
         self._rng = seeds.generator(self._config.seed, seeds.Stream.VIRTUAL)
 
+    @staticmethod
+    def sees_files(config: ExecutorConfig) -> bool:
+        """Workers are on this machine."""
+        return True
+
     @property
     def workers(self) -> int:
         """The number of simulated workers."""

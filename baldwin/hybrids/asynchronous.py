@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar, Literal, Self, cast
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,21 @@ class AsynchronousConfig(HybridConfig):
         """The config of the distribution, with every switch resolved."""
         return self.strategy
 
+    @property
+    def real_mean_episodes(self) -> int:
+        """Episodes of the mean after each individual: none, where no baseline is compared with."""
+        return 0
+
+    @property
+    def shares_starts(self) -> bool:
+        """The mean is played from the individual's start."""
+        return False
+
+    @property
+    def counts_evaluations(self) -> bool:
+        """The mean's episodes count as environment steps."""
+        return True
+
 
 class BaselineHybridConfig(AsynchronousConfig):
     """An asynchronous hybrid that compares individuals with the mean."""
@@ -70,6 +85,16 @@ class BaselineHybridConfig(AsynchronousConfig):
     def real_mean_episodes(self) -> int:
         """Episodes of the mean after each individual."""
         return self.mean_episodes or (1 if self.common_random_numbers else DEFAULT_MEAN_EPISODES)
+
+    @property
+    def shares_starts(self) -> bool:
+        """By `common_random_numbers`."""
+        return self.common_random_numbers
+
+    @property
+    def counts_evaluations(self) -> bool:
+        """By `count_evaluations`."""
+        return self.resolve_switch(self.count_evaluations, faithful=False)
 
     @model_validator(mode="after")
     def _one_shared_start(self) -> Self:
@@ -95,6 +120,11 @@ class ACEMRLConfig(AsynchronousConfig):
     """ACEM-RL: the cross-entropy method on a sliding window, and a gradient learner."""
 
     name: Literal["acem-rl"] = "acem-rl"
+    removed: ClassVar[dict[str, str]] = {
+        "mean_episodes": "the update of ACEM reads no baseline, so the mean is not played",
+        "count_evaluations": "the update of ACEM reads no baseline, so the mean is not played",
+    }
+
     strategy: HybridACEMConfig = HybridACEMConfig()
 
 
@@ -136,9 +166,7 @@ class AsynchronousHybrid(HybridAlgorithm):
     @property
     def env_steps(self) -> int:
         """Environment steps of training; without the mean's episodes, where those do not count."""
-        config = self.config
-        counted = not isinstance(config, BaselineHybridConfig) or config.resolve_switch(config.count_evaluations, faithful=False)
-        return self.simulator_steps if counted else self.learning_steps
+        return self.simulator_steps if self.config.counts_evaluations else self.learning_steps
 
     # One individual, from the draw to the update of the distribution:
 
@@ -161,8 +189,8 @@ class AsynchronousHybrid(HybridAlgorithm):
         if self.warming_up:
             return self._open_job("random", number, self._distribution_version, x)
         probability = rl_probability(self._n_rl / (self._n_rl + self._n_es), self.config.rl_ratio, self.config.rl_gain)
-        able = self.config.inheritance != "darwinian" and len(self._episode_lengths) > 0  # else there is nothing to learn from
-        if able and seeds.generator(self._seed, seeds.Stream.HYBRID, number).random() < probability:
+        can_learn = self.config.inheritance != "darwinian" and len(self._episode_lengths) > 0  # else there is nothing to learn from
+        if can_learn and seeds.generator(self._seed, seeds.Stream.HYBRID, number).random() < probability:
             self._n_rl += 1
             return self._open_job("rl", number, self._distribution_version, x, sum(self._episode_lengths))
         self._n_es += 1
@@ -196,9 +224,8 @@ class AsynchronousHybrid(HybridAlgorithm):
 
     def _open_baseline(self, individual: int) -> int:
         """Play the mean as it is now, from the individual's start if they share it."""
-        config = cast("BaselineHybridConfig", self.config)
-        start = individual if config.common_random_numbers else -1
-        episodes = config.real_mean_episodes
+        start = individual if self.config.shares_starts else -1
+        episodes = self.config.real_mean_episodes
         return self._open_job("mean", individual, self._distribution_version, self.center, episodes=episodes, start=start)
 
     def _on_baseline(self, pending: PendingJob, outcome: Outcome) -> Metrics | None:

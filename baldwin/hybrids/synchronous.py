@@ -56,6 +56,21 @@ class SynchronousConfig(HybridConfig):
         500_000, description="Transitions kept beyond those, for jobs that are in flight and for earlier checkpoints"
     )
 
+    @property
+    def one_by_one(self) -> bool:
+        """One individual after the other, the critic in between."""
+        return False
+
+    @property
+    def critic_parallel(self) -> bool:
+        """The critic trains while individuals are played."""
+        return False
+
+    @property
+    def free_running_steps(self) -> int:
+        """Critic updates per job of a critic that never pauses; 0 where it does."""
+        return 0
+
     def steps_between_versions(self, episode: int) -> int:
         """Learning steps of a generation with episodes of that length."""
         return self.strategy.population * episode
@@ -76,6 +91,11 @@ class CEMRLConfig(SynchronousConfig):
 
     name: Literal["cem-rl"] = "cem-rl"
 
+    @property
+    def one_by_one(self) -> bool:
+        """As in the paper."""
+        return True
+
 
 class PCEMRLConfig(SynchronousConfig):
     """P-CEM-RL: the same generation spread over workers."""
@@ -91,22 +111,28 @@ class PCEMRLConfig(SynchronousConfig):
         "faithful: no; fixed: yes",
     )
 
+    @property
+    def critic_parallel(self) -> bool:
+        """By `critic_schedule`."""
+        return self.critic_schedule == "parallel"
+
+    @property
+    def free_running_steps(self) -> int:
+        """`critic_steps_per_job`, if the critic is parallel and without back-pressure."""
+        pauses = not self.critic_parallel or self.resolve_switch(self.back_pressure, faithful=False)
+        return 0 if pauses else self.critic_steps_per_job
+
 
 class SynchronousHybrid(HybridAlgorithm):
     """The distribution is updated when a generation is complete."""
 
-    config: CEMRLConfig | PCEMRLConfig
+    config: SynchronousConfig
     counters = (*HybridAlgorithm.counters, "_last_steps", "_stage", "_n_dispatched", "_steps", "_warm_up", "_critic_was_last")
 
-    def __init__(self, strategy: CEM, config: CEMRLConfig | PCEMRLConfig, context: BuildContext) -> None:
+    def __init__(self, strategy: CEM, config: SynchronousConfig, context: BuildContext) -> None:
         super().__init__(config, context, strategy.center)
         self.strategy = strategy
         self._n_rl = 0 if config.inheritance == "darwinian" else config.rl_individuals
-        self._one_by_one = isinstance(config, CEMRLConfig)
-        self._critic_parallel = self._critic_free_running = False
-        if isinstance(config, PCEMRLConfig):
-            self._critic_parallel = config.critic_schedule == "parallel"
-            self._critic_free_running = self._critic_parallel and not config.resolve_switch(config.back_pressure, faithful=False)
         self._last_steps = 0  # learning steps of the last generation
         self._critic_was_last = False  # free-running: the last job was the critic's
         self._replay_ranges: list[tuple[int, int]] = []  # of the individuals that were played: first index, one past the last
@@ -139,16 +165,16 @@ class SynchronousHybrid(HybridAlgorithm):
     def _stages(self) -> list[list[Step]]:
         slots = range(len(self._trials) or self.strategy.population)
         individuals = [Step("individual", slot) for slot in slots]
-        if self._one_by_one:
+        if self.config.one_by_one:
             return [[step] for slot in slots for step in ([Step("critic", slot)] if slot < self._n_rl else []) + [individuals[slot]]]
-        if not self._n_rl or self._critic_free_running:
+        if not self._n_rl or self.config.free_running_steps:
             return [individuals]
-        return [[Step("critic", 0), *individuals]] if self._critic_parallel else [[Step("critic", 0)], individuals]
+        return [[Step("critic", 0), *individuals]] if self.config.critic_parallel else [[Step("critic", 0)], individuals]
 
     def _next_job(self) -> int | None:
-        if isinstance(self.config, PCEMRLConfig) and self._critic_free_running and self._can_train_critic():
+        if self.config.free_running_steps and self._can_train_critic():
             self._critic_was_last = True
-            return self._open_job("critic", -1, self.version, self.center, self.config.critic_steps_per_job)
+            return self._open_job("critic", -1, self.version, self.center, self.config.free_running_steps)
         self._critic_was_last = False
         stages = self._stages()
         while self._n_dispatched < len(stages[self._stage]):
@@ -164,14 +190,14 @@ class SynchronousHybrid(HybridAlgorithm):
     def _open_critic(self, slot: int) -> int | None:
         """As many critic updates per generation as the last one had learning steps, an equal share against each policy that learns."""
         n_rl = min(self._n_rl, len(self._trials))  # fewer, if many stayed from the last generation
-        shares = 1 if self._critic_parallel else max(1, n_rl)
+        shares = 1 if self.config.critic_parallel else max(1, n_rl)
         steps = 0 if self._random_actions() else self._last_steps // shares
         if not steps:
             return None
-        if self._critic_parallel:
+        if self.config.critic_parallel:
             policies = self.center
         else:
-            policies = np.stack([np.asarray(self._trials[n].params) for n in ([slot] if self._one_by_one else range(n_rl))])
+            policies = np.stack([np.asarray(self._trials[n].params) for n in ([slot] if self.config.one_by_one else range(n_rl))])
         return self._open_job("critic", self._n_dispatched - 1, self.version, policies, steps)
 
     def _open_individual(self, slot: int) -> int:
@@ -261,7 +287,7 @@ class SynchronousHybrid(HybridAlgorithm):
         """Whether the next individual acts at random. The reference implementation decides that before every individual."""
         if self.config.behaviour == "fixed" or not self._trials:
             return self._warm_up
-        return self.learning_steps <= self.config.start_steps if self._one_by_one else self.warming_up
+        return self.learning_steps <= self.config.start_steps if self.config.one_by_one else self.warming_up
 
     def _can_train_critic(self) -> bool:
         """Free-running: one critic job at a time, and on a single worker alternating with the others."""

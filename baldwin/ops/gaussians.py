@@ -22,14 +22,14 @@ def decayed(value: float, tau: float, limit: float) -> float:
     return tau * value + (1 - tau) * limit
 
 
-def elite_moments(elite: Vector, mean: Vector, extra: float, divide: bool) -> tuple[Vector, Vector]:
-    """Weighted mean of the elite [K, D], best first, and its variance around the old mean, plus `extra`.
+def elite_moments(elite: Vector, mean: Vector, noise: float, divide_by_k: bool) -> tuple[Vector, Vector]:
+    """Weighted mean of the elite [K, D], best first, and its variance around the old mean, plus `noise`.
 
-    `divide` by K once more is what two code bases do, and no derivation asks for: it understates the spread of the elite.
+    `divide_by_k`: to divide by K once more is what two code bases do, and no derivation asks for: it understates the spread of the elite.
     """
     weights = log_weights(len(elite))
     variance = weights @ np.square(elite - mean)
-    return weights @ elite, variance / (len(elite) if divide else 1) + extra
+    return weights @ elite, variance / (len(elite) if divide_by_k else 1) + noise
 
 
 def step_size_linear(gain: float, scale: float, negative: float = 0.0) -> float:

@@ -10,7 +10,7 @@ from baldwin.strategies import EvolutionConfig
 from baldwin.types import Metrics
 
 WINDOW = 20  # generations a signal must last
-SILENCE = 100  # generations before the same advice is given again
+REPEAT_AFTER = 100  # generations before the same advice is given again
 
 
 class Health:
@@ -45,7 +45,7 @@ class Health:
             out.append(("failed", f"{metrics['failed']:.0f} jobs failed and were left out: see 'failures' in baldwin show"))
         if len(self._history) == WINDOW:
             out += self._persistent_signals()
-        fresh = [(key, text) for key, text in out if generation - self._said.get(key, -SILENCE) >= SILENCE]
+        fresh = [(key, text) for key, text in out if generation - self._said.get(key, -REPEAT_AFTER) >= REPEAT_AFTER]
         self._said |= {key: generation for key, _ in fresh}
         return [text for _, text in fresh]
 

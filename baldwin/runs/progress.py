@@ -52,7 +52,7 @@ class Progress(AbstractContextManager["Progress"], Protocol):
 def make_progress(config: RunConfig, console: Console, quiet: bool) -> Progress:
     """The display that fits where the output goes."""
     if quiet:
-        return Silent()
+        return QuietProgress()
     return LiveProgress(config, console) if console.is_terminal else PlainProgress(config, console)
 
 
@@ -77,7 +77,7 @@ def eta(config: RunConfig, line: Metrics, begun: tuple[float, float], seconds: f
     return f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
 
 
-class Silent:
+class QuietProgress:
     """Progress for --quiet: prints nothing."""
 
     def __call__(self, run: Run, line: Metrics) -> None:
@@ -90,7 +90,7 @@ class Silent:
         return None
 
 
-class PlainProgress(Silent):
+class PlainProgress(QuietProgress):
     """A line an evaluation, and now and then one in between."""
 
     def __init__(self, config: RunConfig, console: Console) -> None:
@@ -125,7 +125,7 @@ class PlainProgress(Silent):
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class LiveProgress(Silent):
+class LiveProgress(QuietProgress):
     """A table that is redrawn in place."""
 
     def __init__(self, config: RunConfig, console: Console) -> None:

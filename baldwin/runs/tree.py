@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Tensors = dict[str, NDArray[Any]]
+FlatArrays = dict[str, NDArray[Any]]
 
 
-def split(tree: Any, tensors: Tensors, path: str = "") -> Any:
+def split(tree: Any, tensors: FlatArrays, path: str = "") -> Any:
     """The JSON part of a tree; its arrays are put into `tensors` under their paths."""
     if isinstance(tree, np.ndarray):
         tensors[path] = np.ascontiguousarray(tree).reshape(tree.shape)  # it makes a row of a single number
@@ -24,7 +24,7 @@ def split(tree: Any, tensors: Tensors, path: str = "") -> Any:
     return tree
 
 
-def join(tree: Any, tensors: Tensors) -> Any:
+def join(tree: Any, tensors: FlatArrays) -> Any:
     """The inverse of `split`."""
     if isinstance(tree, dict):
         return tensors[tree["$array"]] if "$array" in tree else {k: join(v, tensors) for k, v in tree.items()}

@@ -20,8 +20,7 @@ from baldwin.runs.build import probe_env
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import greedy_policy, policy_arrays, trusted_config
 
-FORMATS = (".mp4", ".gif")
-MAX_FPS = 50  # what players and the GIF format can show
+MAX_FPS = {".mp4": 50, ".gif": 25}  # what players show smoothly; a gif of more is only larger
 
 
 def render_run(
@@ -40,28 +39,33 @@ def render_run(
     """
     directory = RunDirectory.find(path)
     config = trusted_config(directory, trust)
+    config = config.model_copy(update={"env": config.env.model_copy(update={"backend": "gymnasium"})})  # only that one can draw
     arrays, generation = policy_arrays(directory, generation, trust)
     video = video or directory.path / f"generation-{generation:06d}.mp4"
-    if video.suffix.lower() not in FORMATS:
-        raise UserError(f"--video takes a file that ends in {' or '.join(FORMATS)}; got {str(video)!r}")
+    max_fps = MAX_FPS.get(video.suffix.lower())
+    if max_fps is None:
+        raise UserError(f"--video takes a file that ends in {' or '.join(MAX_FPS)}; got {str(video)!r}")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     if not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
         with deadline(config.executor.timeout, "filming"):
-            frames, returns, fps = _film(config, greedy_policy(config, arrays), episodes, seed, progress)
+            frames, returns, fps = _film(config, greedy_policy(config, arrays), episodes, seed, max_fps, progress)
     except DeadlinePassed as error:
         raise EnvironmentFailure(f"{error}. Film fewer --episodes, or raise executor.timeout in {directory.config}") from error
     progress(f"writing {len(frames)} frames")
-    write_video(video, frames, min(fps, MAX_FPS))
+    write_video(video, frames, fps)
     return video, returns
 
 
 def _film(
-    config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int, progress: Callable[[str], None]
-) -> tuple[list[Any], list[float], int]:
+    config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int, max_fps: int, progress: Callable[[str], None]
+) -> tuple[list[Any], list[float], float]:
+    """Frames, returns, and frames per second: one frame every few steps where the environment is faster than `max_fps`."""
     limit = probe_env(config).max_episode_steps
     env = make_render_env(config.env)
+    steps_per_second = int(env.metadata.get("render_fps", 30))
+    every = -(-steps_per_second // max_fps)
     frames: list[Any] = []
     returns: list[float] = []
     try:
@@ -72,13 +76,14 @@ def _film(
             while not over:
                 obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
                 total, steps = total + float(reward), steps + 1
-                frames.append(_picture(env))
+                if steps % every == 0:
+                    frames.append(_picture(env))
                 progress(f"episode {len(returns) + 1} of {episodes}, step {steps}")
                 over = terminated or truncated or (limit is not None and steps >= limit)
             returns.append(total)
     finally:
         close_quietly(env)
-    return frames, returns, int(env.metadata.get("render_fps", 30))
+    return frames, returns, steps_per_second / every
 
 
 def _picture(env: Any) -> NDArray[np.uint8]:
@@ -97,7 +102,7 @@ def _picture(env: Any) -> NDArray[np.uint8]:
     return np.asarray(picture, np.uint8)
 
 
-def write_video(path: Path, frames: list[Any], fps: int) -> None:
+def write_video(path: Path, frames: list[Any], fps: float) -> None:
     """mp4 by ffmpeg, gif by Pillow.
 
     Raises:
@@ -119,7 +124,7 @@ def write_video(path: Path, frames: list[Any], fps: int) -> None:
         raise UserError(f"cannot write the video {path}: {error.strerror or error}") from error
 
 
-def _write_gif(path: Path, frames: list[Any], fps: int) -> None:
+def _write_gif(path: Path, frames: list[Any], fps: float) -> None:
     """All frames in one palette, taken from a few of them: to find one for each frame would take most of the time."""
     from PIL import Image
 

@@ -174,6 +174,8 @@ class ACEMUpdateConfig(GaussianConfig):
 class ACEMConfig(SteadyStateConfig, ACEMUpdateConfig):
     """Asynchronous CEM: the cross-entropy step on a sliding window of the last results, with every one of them."""
 
+    removed: ClassVar[dict[str, str]] = {"mean_trials": "its update reads no baseline, so the mean is not played"}
+
     name: Literal["acem"] = "acem"
 
     @model_validator(mode="after")

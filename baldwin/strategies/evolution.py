@@ -113,7 +113,7 @@ class Strategy(Protocol):
         """Continue from a `state_dict`."""
 
 
-class Played(NamedTuple):
+class TrialResult(NamedTuple):
     """What is remembered of a trial until its generation is complete."""
 
     env_steps: int
@@ -133,7 +133,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
         self.cap = float(config.cap.start)
         self._asked = 0  # jobs
         self._new_moments: dict[int, NDArray[np.float64]] = {}  # ticket -> observation moments of this generation
-        self._played: dict[int, Played] = {}  # ticket -> this generation's results
+        self._played: dict[int, TrialResult] = {}  # ticket -> this generation's results
         self._episodes_per_env = math.ceil((config.block + config.extra_trials) / config.width) * config.episodes
 
     def policy_state(self) -> Arrays:
@@ -176,7 +176,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
         metrics = self.strategy.tell([self._apply_step_cost(o) for o in outcomes] if self._config.step_cost else outcomes)
         for outcome in outcomes:
             self.learning_steps += outcome.env_steps
-            self._played[outcome.ticket] = Played(outcome.env_steps, outcome.truncated, outcome.scalar)
+            self._played[outcome.ticket] = TrialResult(outcome.env_steps, outcome.truncated, outcome.scalar)
             if "obs_moments" in outcome.arrays:
                 self._new_moments[outcome.ticket] = np.asarray(outcome.arrays["obs_moments"])
         if self.version == self.strategy.version:
@@ -229,7 +229,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
         self.strategy.load_state_dict(state["strategy"])
         self.moments = Moments.unpack(state["obs_moments"])
         self._new_moments = {int(ticket): moments for ticket, moments in state["new_obs_moments"].items()}
-        self._played = {int(ticket): Played(**played) for ticket, played in state["played"].items()}
+        self._played = {int(ticket): TrialResult(**played) for ticket, played in state["played"].items()}
 
 
 StrategyFactory = Callable[[NDArray[np.float32], Any, tuple[Shape, ...], int], Strategy]

@@ -111,12 +111,12 @@ class OpenAIES:
     @property
     def sigma(self) -> float:
         """Standard deviation of the open generation's perturbations."""
-        return self._now(self.config.sigma)
+        return self._scheduled(self.config.sigma)
 
     @property
     def lr(self) -> float:
         """Learning rate of the update that closes the open generation."""
-        return self._now(self.config.lr)
+        return self._scheduled(self.config.lr)
 
     def ask(self, n: int) -> list[Trial]:
         """The next n of this generation, none when all are out; the center accompanies the last ones."""
@@ -163,13 +163,13 @@ class OpenAIES:
         self._fitness, self._told = np.full(size, np.nan), np.zeros(size, np.bool_)
         self._asked, self._reason = 0, ""
 
-    def _now(self, value: float | Schedule) -> float:
+    def _scheduled(self, value: float | Schedule) -> float:
         return value.at(self.version) if isinstance(value, Schedule) else value
 
     def _trial(self, index: int) -> Trial:
         sign = 0.0 if index == self.config.population else 1.0 - 2.0 * (index % 2)
-        recipe = Perturbation(self.noise, self.version, index // 2, sign * self.sigma)
-        return Trial(self.version * (self.config.population + 1) + index, self.version, recipe)
+        perturbation = Perturbation(self.noise, self.version, index // 2, sign * self.sigma)
+        return Trial(self.version * (self.config.population + 1) + index, self.version, perturbation)
 
     def _index(self, ticket: int) -> int:
         generation, index = divmod(ticket, self.config.population + 1)

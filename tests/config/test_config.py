@@ -198,3 +198,17 @@ def test_the_schema_knows_every_algorithm() -> None:
 )
 def test_options_that_take_several_values(args: str, expected: str) -> None:
     assert repeat_options(args.split()) == expected.split()
+
+
+@pytest.mark.parametrize(("algorithm", "key"), [("acem", "mean_trials"), ("acem-rl", "mean_episodes"), ("acem-rl", "count_evaluations")])
+def test_a_removed_key_says_why(algorithm: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"key 'algorithm.{key}' was removed: .*the mean is not played. Leave it out"):
+        load_config(None, [], ["env.id=Pendulum-v1", f"algorithm.name={algorithm}", f"algorithm.{key}=1"])
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/algorithms.md"])
+def test_the_docs_know_every_algorithm(page: str) -> None:
+    text = (Path(__file__).parents[2] / page).read_text()
+    own = [name for name, entry in ALGORITHMS.items() if entry.config.__module__.startswith("baldwin.")]
+    assert len(own) >= 13
+    assert not [name for name in own if f"`{name}`" not in text]

@@ -111,7 +111,7 @@ def test_train_refuses_a_directory_that_has_a_run(tmp_path: Path) -> None:
 
 def test_resume_refuses_another_experiment(tmp_path: Path) -> None:
     train_run(small(), tmp_path / "run")
-    with pytest.raises(RunDirectoryError, match="algorithm.lr cannot change"):
+    with pytest.raises(RunDirectoryError, match=r"algorithm\.lr cannot change"):
         resume(tmp_path / "run", ["algorithm.lr=0.5"])
     with pytest.raises(RunDirectoryError, match="seed cannot change"):
         resume(tmp_path / "run", ["run.seed=5"])
