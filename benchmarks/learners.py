@@ -94,10 +94,10 @@ def products(kind: str, hidden: list[int], batch: int) -> Callable[[], None]:
             jobs.append((torch.randn(count, rows, inner), torch.randn(count, inner, columns)))
 
     def plan(sizes: tuple[int, ...], forward: int, parameters: int, inputs: int) -> None:
-        for place, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             add(forward, batch, fan_in, fan_out)
             add(parameters, fan_out, batch, fan_in)
-            add(max(inputs, parameters if place else 0), batch, fan_out, fan_in)
+            add(max(inputs, parameters if layer else 0), batch, fan_out, fan_in)
 
     for entry in plans:
         plan(*entry)
@@ -105,11 +105,11 @@ def products(kind: str, hidden: list[int], batch: int) -> Callable[[], None]:
     if kind == "td3":  # the actor's part, every second time
         plan(actor, 1, 1, 0)
         plan(critic, 1, 0, 1)
-    turn = [0]
+    calls = [0]
 
     def run() -> None:
-        turn[0] += 1
-        for a, b in jobs if turn[0] % 2 else jobs[:half]:
+        calls[0] += 1
+        for a, b in jobs if calls[0] % 2 else jobs[:half]:
             torch.bmm(a, b)
 
     return run

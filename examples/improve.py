@@ -8,7 +8,7 @@ from baldwin.networks import PolicyConfig
 from baldwin.replay import ReplayBuffer
 
 
-def live(replay: ReplayBuffer, steps: int) -> None:
+def collect(replay: ReplayBuffer, steps: int) -> None:
     """Random actions in Pendulum, remembered; actions are in units of half the range, [-1, 1]."""
     env, rng = gym.make("Pendulum-v1"), np.random.default_rng(0)
     obs, _ = env.reset(seed=0)
@@ -23,7 +23,7 @@ def live(replay: ReplayBuffer, steps: int) -> None:
 
 def main(steps: int = 5000, updates: int = 1000) -> tuple[float, float]:
     replay = ReplayBuffer(replay_columns(3, np.empty((0, 1), np.float32)), capacity=10_000, seed=0)
-    live(replay, steps)
+    collect(replay, steps)
     policy = PolicyConfig(hidden=[64, 64], activation="relu", init="torch", normalize_obs=False)
     learner = TD3(policy, TD3UpdateConfig(batch_size=128, threads=1, critic_lr=1e-3, actor_lr=1e-3), obs_size=3, n_actions=1, seed=0)
     learner.train_critic(replay, updates)

@@ -187,7 +187,7 @@ class GymnasiumVectorEnv:
             self._episode[index] += 1
             try:
                 self._write_obs(obs, row, check_reset(self._env(index).reset(seed=seed)))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._discard(index, "reset", error)
         return obs
 
@@ -200,7 +200,7 @@ class GymnasiumVectorEnv:
             try:
                 seen, reward[row], terminated[row], truncated[row], _ = check_step(envs[index].step(actions[row]))
                 self._write_obs(obs, row, seen)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 obs[row], terminated[row] = np.nan, True
                 self._discard(index, "step", error)
         return StepResult(obs, reward, terminated, truncated)
@@ -223,7 +223,7 @@ class GymnasiumVectorEnv:
             raise ValueError(shape_message(self._shape, np.shape(seen)))
         obs[row] = seen
 
-    def _discard(self, index: int, verb: str, error: Exception) -> None:
+    def _discard(self, index: int, verb: str, error: BaseException) -> None:
         """Drop an environment that failed; its next episode gets a new one."""
         self.failures.setdefault(index, f"environment {self._config.id!r} failed in {verb}(): {describe_exception(error)}")
         self._envs[index] = None

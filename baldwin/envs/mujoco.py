@@ -185,7 +185,7 @@ class MujocoVectorEnv(gymnasium.GymnasiumVectorEnv):
             self._simulators[index] = Simulator(data, data.ctrl, (data.qpos, data.qvel), body, data.cfrc_ext.reshape(-1))
         return env
 
-    def _discard(self, index: int, verb: str, error: Exception) -> None:
+    def _discard(self, index: int, verb: str, error: BaseException) -> None:
         super()._discard(index, verb, error)
         self._simulators[index] = None
 

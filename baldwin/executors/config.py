@@ -97,6 +97,6 @@ def run_job(job: Job, worker: Worker) -> tuple[list[Outcome], float]:
     started = time.process_time()
     try:
         outcomes = job.run(worker)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         outcomes = failed(job, describe_exception(error))
     return outcomes, time.process_time() - started

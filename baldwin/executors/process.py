@@ -60,7 +60,11 @@ def work(make_worker: WorkerFactory, pipe: Connection, parent_alive: Connection)
                 worker.receive(content.read())
                 pipe.send(("read", content.number))
             else:
-                pipe.send(("done", run_job(content, worker)))
+                try:
+                    done = run_job(content, worker)
+                except KeyboardInterrupt as error:  # nobody sends a worker Ctrl-C: an environment raised it
+                    done = (failed(content, describe_exception(error)), 0.0)
+                pipe.send(("done", done))
 
 
 def _die_with_parent(parent_alive: Connection) -> None:

@@ -41,11 +41,11 @@ LEARNER = {
 }
 LEARNER |= {"actor_lr": 3e-3, "critic_lr": 3e-3, "critic": {"hidden": [16, 16]}}
 SAC = LEARNER | {"alpha_lr": 3e-3}
-HALF = {"batch_size": 64, "gamma": 0.8, "actor_lr": 3e-3, "critic_lr": 3e-3, "critic": {"hidden": [16, 16]}}
-HYBRID = {"start_steps": 200, "buffer_size": 3000, "checkpoint_slack": 3000, "learner": HALF}
+SMALL_LEARNER = {"batch_size": 64, "gamma": 0.8, "actor_lr": 3e-3, "critic_lr": 3e-3, "critic": {"hidden": [16, 16]}}
+HYBRID = {"start_steps": 200, "buffer_size": 3000, "checkpoint_slack": 3000, "learner": SMALL_LEARNER}
 CEMRL = HYBRID | {"strategy": {"variance": 0.01, "noise_start": 0.01, "noise_end": 1e-4, "divide_variance_by_k": True}}
 ASYNC = HYBRID | {"critic_steps_per_job": 50, "steps_per_epoch": 60, "mean_episodes": 3}
-SACHALF = {"learner": HALF | {"name": "sac", "alpha_lr": 3e-3, "init_alpha": 0.1}}
+SAC_LEARNER = {"learner": SMALL_LEARNER | {"name": "sac", "alpha_lr": 3e-3, "init_alpha": 0.1}}
 VARIANTS = [
     pytest.param("es", ES, id="es"),
     pytest.param("es", ES | {"optimizer": "sgd", "lr": 0.2, "momentum": 0.5}, id="es-sgd"),
@@ -63,11 +63,11 @@ VARIANTS = [
         "aes", STEADY | {"variance_rule": "fixed", "mean_trials": 2, "variance_floor": 0.02, "common_random_numbers": "none"}, id="aes"
     ),
     pytest.param("td3", LEARNER, id="td3"),
-    pytest.param("td3", LEARNER | {"actor_lag": 2, "n_step": 3}, id="td3-overlap"),
+    pytest.param("td3", LEARNER | {"actor_lag": 2, "n_step": 3}, id="td3-actor-lag"),
     pytest.param("sac", SAC, id="sac"),
     pytest.param("cem-rl", CEMRL, id="cem-rl"),
     pytest.param("p-cem-rl", CEMRL, id="p-cem-rl"),
-    pytest.param("p-cem-rl", CEMRL | SACHALF | {"critic_schedule": "parallel"}, id="p-cem-rl-parallel-sac"),
+    pytest.param("p-cem-rl", CEMRL | SAC_LEARNER | {"critic_schedule": "parallel"}, id="p-cem-rl-parallel-sac"),
     pytest.param(
         "acem-rl",
         {k: v for k, v in ASYNC.items() if k != "mean_episodes"}
@@ -76,8 +76,8 @@ VARIANTS = [
     ),
     pytest.param("one-plus-one-rl", ASYNC, id="one-plus-one-rl"),
     pytest.param("aes-rl", ASYNC, id="aes-rl"),
-    pytest.param("aes-rl", ASYNC | SACHALF | {"behaviour": "faithful", "strategy": {"scale": 5.0}}, id="aes-rl-faithful-sac"),
-    pytest.param("sac", SAC | {"n_envs": 3, "rollout_length": 10, "n_critics": 3, "updates_per_step": 1.5}, id="sac-lanes"),
+    pytest.param("aes-rl", ASYNC | SAC_LEARNER | {"behaviour": "faithful", "strategy": {"scale": 5.0}}, id="aes-rl-faithful-sac"),
+    pytest.param("sac", SAC | {"n_envs": 3, "rollout_length": 10, "n_critics": 3, "updates_per_step": 1.5}, id="sac-n-envs"),
 ]
 
 

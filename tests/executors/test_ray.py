@@ -245,16 +245,16 @@ def test_one_that_fails_after_two_that_were_killed_is_the_first_to_fail(ray_with
 @dataclass(frozen=True)
 class unlucky_worker_outside:  # noqa: N801
     driver: int
-    births: Path
+    starts: Path
 
     def __call__(self) -> SphereWorker:
         if os.getpid() == self.driver:
             return SphereWorker()
-        born = len(list(self.births.iterdir()))
-        (self.births / str(born)).touch()
-        if born < 2:
+        started = len(list(self.starts.iterdir()))
+        (self.starts / str(started)).touch()
+        if started < 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        return broken_worker() if born == 2 else SphereWorker()
+        return broken_worker() if started == 2 else SphereWorker()
 
 
 def test_with_no_worker_left_it_waits_and_says_so(ray_with: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -44,14 +44,14 @@ def test_actor_steps_are_the_last_ten_lengths_and_the_optimiser_is_fresh() -> No
     assert len(set(lengths)) > 5
 
 
-def test_every_step_is_counted_once_and_those_that_only_judge_apart() -> None:
+def test_every_step_is_counted_once_and_those_that_only_evaluate_apart() -> None:
     algorithm, spec = asynchronous()
     found = list(results(algorithm, spec, 8))
     learned = sum(o.env_steps for r in found if isinstance(r.job, ImproveAndEvaluate) for o in r.outcomes)
-    judged = sum(o.env_steps for r in found if r.job.kind == "mean" for o in r.outcomes)
-    assert (algorithm.learning_steps, algorithm.eval_steps) == (learned, judged)
+    evaluated = sum(o.env_steps for r in found if r.job.kind == "mean" for o in r.outcomes)
+    assert (algorithm.learning_steps, algorithm.eval_steps) == (learned, evaluated)
     assert algorithm.replay.total == learned
-    assert algorithm.env_steps == learned + judged
+    assert algorithm.env_steps == learned + evaluated
     faithful, spec = asynchronous(behaviour="faithful")
     list(results(faithful, spec, 8))
     assert faithful.env_steps == faithful.learning_steps < faithful.simulator_steps
@@ -65,16 +65,20 @@ def test_a_warm_up_moves_nothing_unless_it_is_wanted() -> None:
         assert (algorithm._n_rl, algorithm._n_es) == (1, 1)  # nobody chose yet
 
 
-@pytest.mark.parametrize(("inheritance", "moves_to"), [("lamarckian", "grown"), ("baldwinian", "born")])
+@pytest.mark.parametrize(("inheritance", "moves_to"), [("lamarckian", "improved"), ("baldwinian", "drawn")])
 def test_the_mean_moves_to_what_was_learned_or_what_was_drawn(inheritance: str, moves_to: str) -> None:
     algorithm, spec = asynchronous("one-plus-one-rl", inheritance=inheritance)
-    grown: dict[str, Any] = {}
+    improved: dict[str, Any] = {}
     for result in results(algorithm, spec, 40):
         job = result.job
         if isinstance(job, ImproveAndEvaluate):
-            grown = {"born": job.episode.params, "grown": result.outcomes[0].arrays.get("params"), "fitness": result.outcomes[0].fitness}
-        elif result.job.kind == "mean" and grown["grown"] is not None and grown["fitness"] > result.outcomes[0].fitness:
-            np.testing.assert_array_equal(algorithm.center, grown[moves_to])
+            improved = {
+                "drawn": job.episode.params,
+                "improved": result.outcomes[0].arrays.get("params"),
+                "fitness": result.outcomes[0].fitness,
+            }
+        elif result.job.kind == "mean" and improved["improved"] is not None and improved["fitness"] > result.outcomes[0].fitness:
+            np.testing.assert_array_equal(algorithm.center, improved[moves_to])
             return
     pytest.fail("nobody who learned beat the mean")
 

@@ -21,33 +21,33 @@ def after_warm_up(algorithm: Any, spec: Any, **executor: Any) -> list[Any]:
     return list(results(algorithm, spec, 2, **executor))
 
 
-def test_cem_rl_studies_before_each_individual_that_learns_and_plays_the_rest_as_they_are() -> None:
+def test_cem_rl_trains_the_critic_before_each_individual_that_learns() -> None:
     found = after_warm_up(*generations())
     assert [r.job.kind for r in found] == ["critic", "rl"] * 5 + ["es"] * 5
     assert [o.critic_steps for r in found for o in r.outcomes] == [20, 0] * 5 + [0] * 5  # S / 5 each, S = 100
     assert [o.actor_steps for r in found for o in r.outcomes] == [0, 100] * 5 + [0] * 5
 
 
-def test_each_study_has_the_individual_as_its_target_policy_and_sees_all_that_was_played() -> None:
+def test_each_critic_job_has_the_individual_as_its_target_policy_and_sees_all_that_was_played() -> None:
     algorithm, spec = generations()
-    studies = [r.job for r in after_warm_up(algorithm, spec) if isinstance(r.job, TrainCritic)]
+    critic_jobs = [r.job for r in after_warm_up(algorithm, spec) if isinstance(r.job, TrainCritic)]
     strategy, _ = generations()
-    for place, (job, trial) in enumerate(zip(studies, strategy.strategy.ask(10)[::2], strict=True)):
+    for index, (job, trial) in enumerate(zip(critic_jobs, strategy.strategy.ask(10)[::2], strict=True)):
         np.testing.assert_array_equal(job.target_policies, np.asarray(trial.params)[None])
-        assert job.view.total == 100 + 10 * place
+        assert job.view.total == 100 + 10 * index
 
 
 @pytest.mark.parametrize("critic", ["serial", "parallel"])
-def test_p_cem_rl_studies_once_before_all_or_beside_them(critic: str) -> None:
+def test_p_cem_rl_trains_the_critic_once_before_all_or_beside_them(critic: str) -> None:
     algorithm, spec = generations("p-cem-rl", critic_schedule=critic)
     list(results(algorithm, spec, 1))
     first = algorithm.ask(100)
     assert [job.kind for job in first] == (["critic"] if critic == "serial" else ["critic", *["rl"] * 5, *["es"] * 5])
-    study = first[0]
-    assert isinstance(study, TrainCritic)
-    assert (len(study.target_policies), study.steps) == ((5, 20) if critic == "serial" else (1, 100))
+    critic_job = first[0]
+    assert isinstance(critic_job, TrainCritic)
+    assert (len(critic_job.target_policies), critic_job.steps) == ((5, 20) if critic == "serial" else (1, 100))
     if critic == "parallel":
-        np.testing.assert_array_equal(study.target_policies[0], algorithm.center)
+        np.testing.assert_array_equal(critic_job.target_policies[0], algorithm.center)
 
 
 @pytest.mark.parametrize("name", ["cem-rl", "p-cem-rl"])
@@ -68,16 +68,16 @@ def test_the_reference_implementation_checks_the_warm_up_inside_a_generation() -
 
 
 @pytest.mark.parametrize("inheritance", ["lamarckian", "baldwinian"])
-def test_evolution_gets_what_was_learned_or_what_was_born(inheritance: str) -> None:
+def test_evolution_gets_what_was_learned_or_what_was_drawn(inheritance: str) -> None:
     algorithm, spec = generations(inheritance=inheritance)
     list(results(algorithm, spec, 1))
     trials = generations()[0].strategy.ask(10)
-    born = [np.asarray(t.params) for t in trials[::2] + trials[1::2]]
-    lives = [r for r in results(algorithm, spec, 2) if r.job.kind != "critic"]
-    grown = [r.outcomes[0].arrays.get("params", x) for r, x in zip(lives, born, strict=True)]
-    assert not np.array_equal(grown[0], born[0])
-    order = np.argsort([-r.outcomes[0].fitness for r in lives], kind="stable")[:5]
-    rows = np.stack([(grown if inheritance == "lamarckian" else born)[i] for i in order])
+    drawn = [np.asarray(t.params) for t in trials[::2] + trials[1::2]]
+    episodes = [r for r in results(algorithm, spec, 2) if r.job.kind != "critic"]
+    improved = [r.outcomes[0].arrays.get("params", x) for r, x in zip(episodes, drawn, strict=True)]
+    assert not np.array_equal(improved[0], drawn[0])
+    order = np.argsort([-r.outcomes[0].fitness for r in episodes], kind="stable")[:5]
+    rows = np.stack([(improved if inheritance == "lamarckian" else drawn)[i] for i in order])
     np.testing.assert_allclose(algorithm.strategy.mean, log_weights(5) @ rows, rtol=1e-6)
 
 

@@ -12,8 +12,8 @@ from baldwin.runs.build import Parts, build
 from baldwin.runs.loop import Told, loop
 from baldwin.types import Result
 
-HALF = {"batch_size": 16, "gamma": 0.8, "actor_lr": 3e-3, "critic_lr": 3e-3, "critic": {"hidden": [8]}}
-SMALL: dict[str, Any] = {"start_steps": 100, "buffer_size": 3000, "checkpoint_slack": 3000, "learner": HALF}
+SMALL_LEARNER = {"batch_size": 16, "gamma": 0.8, "actor_lr": 3e-3, "critic_lr": 3e-3, "critic": {"hidden": [8]}}
+SMALL: dict[str, Any] = {"start_steps": 100, "buffer_size": 3000, "checkpoint_slack": 3000, "learner": SMALL_LEARNER}
 
 
 def made(name: str, env_name: str = "Chase", kwargs: dict[str, Any] | None = None, **settings: Any) -> Parts:

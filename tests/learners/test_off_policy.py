@@ -1,11 +1,20 @@
-"""The order of stretches."""
+"""The order of segments, failures, and threads."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from baldwin.algorithm import FailureLimits, too_many_failures
 from baldwin.config.load import validate
-from baldwin.learners import OffPolicyAlgorithm
+from baldwin.errors import EnvironmentFailure
+from baldwin.executors import ExecutorConfig
+from baldwin.learners import CriticConfig, OffPolicyAlgorithm, TD3UpdateConfig
 from baldwin.rollout import CollectJob
 from baldwin.runs.build import build
+from baldwin.runs.run import start, train
+from baldwin.types import failed
 
 SETTINGS = {
     "name": "td3",
@@ -18,7 +27,7 @@ SETTINGS = {
 }
 
 
-def test_an_overlap_survives_stretches_that_come_out_of_order() -> None:
+def test_actor_lag_survives_segments_that_come_out_of_order() -> None:
     """Two are always out again once both are back, whichever was first."""
     config = validate({"env": {"id": "tests.toys.worlds:Chase"}, "algorithm": SETTINGS})
     parts = build(config)
@@ -31,7 +40,7 @@ def test_an_overlap_survives_stretches_that_come_out_of_order() -> None:
     assert algorithm.env_steps == 60
 
 
-def test_an_actor_is_as_old_as_the_overlap_says() -> None:
+def test_an_actor_is_as_old_as_the_lag_says() -> None:
     config = validate({"env": {"id": "tests.toys.worlds:Chase"}, "algorithm": SETTINGS | {"start_steps": 0, "batch_size": 8}})
     parts = build(config)
     algorithm, worker = parts.algorithm, parts.worker_spec()
@@ -60,3 +69,47 @@ def test_steps_that_are_simulated_again_are_counted() -> None:
         algorithm.tell(job.run(parts.worker_spec()))
     assert algorithm.replayed_steps == expected > 0
     assert algorithm.env_steps == 20
+
+
+def test_an_environment_that_fails_now_and_then_is_trained_in(tmp_path: Path) -> None:
+    settings = SETTINGS | {"rollout_length": 50, "steps_per_epoch": 200}
+    config = validate(
+        {"env": {"id": "tests.toys.awkward:Fragile"}, "algorithm": settings, "stop": {"env_steps": 4000}, "run": {"episodes": 16}}
+    )
+    seen: list[dict[str, float]] = []
+    run = start(config.model_copy(update={"executor": ExecutorConfig(name="inline")}), tmp_path / "run")
+    train(run, [lambda run, line: seen.append(line)])
+    assert run.algorithm.env_steps >= 4000
+    assert sum(line.get("failed_segments", 0) for line in seen) > 20
+
+
+def test_it_gives_up_with_the_numbers() -> None:
+    parts = build(
+        validate({"env": {"id": "tests.toys.worlds:Chase"}, "algorithm": SETTINGS | {"max_failures_in_a_row": 3, "actor_lag": 0}})
+    )
+    algorithm = parts.algorithm
+    for n in range(3):
+        (job,) = algorithm.ask(1)
+        outcomes = failed(job, "it came loose")
+        if n < 2:
+            assert algorithm.tell(outcomes) is None
+    with pytest.raises(
+        EnvironmentFailure, match=r"collecting failed 3 times in a row, 3 of the last 3 times .*max_failures_in_a_row=3.*came loose"
+    ):
+        algorithm.tell(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("failures", "gives_up"), [([1, 0] * 50, False), ([1] * 9 + [0] + [1] * 9 + [0] * 81, False), (([1] * 19 + [0]) * 5, True)]
+)
+def test_it_gives_up_by_rate(failures: list[int], gives_up: bool) -> None:
+    limits = FailureLimits(max_failures_in_a_row=100, max_failure_rate=0.9)
+    assert bool(too_many_failures(failures, limits)) == gives_up
+    assert not too_many_failures(failures[:99], limits)  # too few to know a rate
+
+
+def test_small_networks_get_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baldwin.learners.learner.cores", lambda: 8)
+    small = TD3UpdateConfig(critic=CriticConfig(hidden=[64, 64]))
+    assert (small.resolved().threads, TD3UpdateConfig().resolved().threads) == (1, 4)
+    assert TD3UpdateConfig(threads=3).resolved().threads == 3

@@ -68,7 +68,7 @@ def test_windows_stop_at_the_end_of_an_episode(kind: str) -> None:
     assert batch.next_obs[:3, 0].tolist() == [4, 4, 4]
 
 
-def test_windows_follow_an_episode_through_stretches_of_other_lanes() -> None:
+def test_windows_follow_an_episode_through_segments_of_other_environments() -> None:
     replay = make(20)
     mine = replay.add(rows(1, 2))
     other = replay.add(rows(101, 2))

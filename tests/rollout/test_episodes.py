@@ -63,8 +63,8 @@ def test_gymnasium_rollouts_are_plain_loops(name: str, limit: int, n_envs: int) 
     total = Moments.empty(env_spec.obs_size)
     for trial, outcome in zip(trials, outcomes, strict=True):
         policy = GreedyPolicy(POLICY, env_spec.obs_space, env_spec.action_space, trial.params, moments)
-        lane, turn = trial.id % n_envs, trial.id // n_envs
-        expected, steps, cut, seen = plain_gymnasium(name, policy, lane // 2, 5 + turn, limit)
+        env, number = trial.id % n_envs, trial.id // n_envs
+        expected, steps, cut, seen = plain_gymnasium(name, policy, env // 2, 5 + number, limit)
         assert outcome.fitness == pytest.approx(expected, rel=1e-4)
         assert (outcome.env_steps, outcome.truncated) == (steps, float(cut))
         total = total.merge(Moments.of(np.stack(seen)))

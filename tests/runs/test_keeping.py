@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from baldwin.config.load import validate
 from baldwin.errors import EnvironmentFailure, RunDirectoryError
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint, write_checkpoint
 from baldwin.runs.journal import Journal, read_journal
@@ -274,3 +275,22 @@ def test_a_run_directory_holds_everything(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
         assert {"env_steps", "wall_seconds", "generation"} <= set(json.loads(line))
+
+
+@pytest.mark.parametrize("how", ["SystemExit", "KeyboardInterrupt"])
+def test_an_environment_that_wants_to_end_the_process_costs_its_job(how: str, tmp_path: Path) -> None:
+    config = validate(
+        {
+            "env": {"id": "tests.toys.awkward:Quitter", "kwargs": {"how": how}},
+            "algorithm": {"name": "es", "population": 16, "block": 2},
+            "executor": {"workers": 1},
+            "stop": {"generations": 6},
+            "run": {"episodes": 2, "evaluate_every": 100},
+        }
+    )
+    run = start(config, tmp_path / "run")
+    seen: list[dict[str, float]] = []
+    train(run, [lambda run, line: seen.append(line)])
+    assert run.algorithm.version == 6
+    assert sum(line.get("worker_deaths", 0) for line in seen) == 0
+    assert how in read_checkpoint(list_checkpoints(run.directory.checkpoints)[-1]).info["failures"][0]

@@ -110,3 +110,16 @@ class Branching(torch.nn.Module):
 
 
 gym.register("AwkwardChase-v0", entry_point="tests.toys.worlds:Chase")
+
+
+class Quitter(Chase):
+    """Wants to end the process, in a few episodes."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self._how = how
+
+    def step(self, action: np.ndarray) -> Any:
+        if self._goal[0] > 0.95:
+            raise {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[self._how]
+        return super().step(action)
