@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from baldwin.config import load_config
     from baldwin.runs.history import load_policy
     from baldwin.runs.loop import loop
-    from baldwin.runs.run import resume, start, train
+    from baldwin.runs.resume import resume
+    from baldwin.runs.run import start, train
 
 __version__ = "0.3.0"
 __all__ = ["load_config", "load_policy", "loop", "resume", "start", "train"]
@@ -18,7 +19,7 @@ _HOMES = {
     "load_config": "baldwin.config",
     "load_policy": "baldwin.runs.history",
     "loop": "baldwin.runs.loop",
-    "resume": "baldwin.runs.run",
+    "resume": "baldwin.runs.resume",
     "start": "baldwin.runs.run",
     "train": "baldwin.runs.run",
 }

@@ -20,7 +20,8 @@ from baldwin.learners import SAC, TD3, Learner, SACUpdateConfig, TD3UpdateConfig
 from baldwin.networks import PolicyConfig
 from baldwin.ops.threads import cores, threads
 from baldwin.replay import ReplayBuffer
-from baldwin.runs.run import Run, resume, start, train
+from baldwin.runs.resume import resume
+from baldwin.runs.run import Run, start, train
 from benchmarks.tools import HERE, peer_python, spread, table
 
 ENV, OBS, ACTIONS = "HalfCheetah-v5", 17, 6

@@ -118,8 +118,8 @@ def train(
 def resume(directory: RunDir, overrides: Overrides = None, trust: Trust = False, quiet: Quiet = False) -> None:
     """Continue a run exactly where it stopped, also after kill -9. -m may change stop, run and executor."""
     start_server()
+    from baldwin.runs.resume import resume as resume_run
     from baldwin.runs.run import Run
-    from baldwin.runs.run import resume as resume_run
 
     def prepare() -> Run:
         run, warnings = resume_run(directory, overrides or (), trust)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -11,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from baldwin.config import RunConfig, load_config
+from baldwin.config import RunConfig
 from baldwin.envs import choose_backend
-from baldwin.errors import Diverged, EnvironmentFailure, ReplayError, RunDirectoryError, describe_exception
+from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.executors import make_executor
 from baldwin.ops.statistics import iqm
 from baldwin.runs.build import Parts, build, evaluation_jobs
 from baldwin.runs.checkpoint import (
     list_checkpoints,
-    newest_checkpoint,
     policy_hash,
     translate_disk_errors,
     write_checkpoint,
@@ -28,8 +26,7 @@ from baldwin.runs.clocks import Clock, IdleMeter, StragglerMeter
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.health import Health
 from baldwin.runs.interrupt import InterruptibleExecutor, Signals
-from baldwin.runs.journal import START as JOURNAL_START
-from baldwin.runs.journal import Journal, Record, apply_record, journal_size, read_journal
+from baldwin.runs.journal import Journal, Record, apply_record
 from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop, publish
 from baldwin.runs.metrics import JsonLines, MetricsWriter
 from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome
@@ -266,87 +263,6 @@ def resolved(config: RunConfig) -> RunConfig:
 def identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run and not another: resuming it cannot change any of it."""
     return {**config.model_dump(mode="json", include={"env", "policy", "algorithm"}), "seed": config.run.seed}
-
-
-def _changed(old: Any, new: Any, path: str = "") -> list[str]:
-    """Where two trees differ, among the keys that both have: a newer version may know more."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [found for key in old if key in new for found in _changed(old[key], new[key], f"{path}.{key}".lstrip("."))]
-    return [] if old == new else [path]
-
-
-def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tuple[Run, list[str]]:
-    """A run where it stopped: its newest good checkpoint, then the journal's tail; and warnings about what was not as expected.
-
-    `trust`: import what the config names also if this user did not write it.
-
-    Raises:
-        RunDirectoryError: no such run, another process works on it, it is not trusted, or a file is of another run.
-    """
-    directory = RunDirectory.find(path)
-    config = _resumed_config(directory, overrides)
-    directory.require_trust(config, trust, ("env", "policy", "algorithm", "executor"))
-    directory.lock()
-    try:
-        with translate_disk_errors("the run"):
-            return _restored(directory, config)
-    except BaseException:
-        directory.unlock()
-        raise
-
-
-def _resumed_config(directory: RunDirectory, overrides: Sequence[str]) -> RunConfig:
-    """The run's config with these changes, none of which may make another run of it."""
-    old = directory.read_config()
-    config = load_config(None, (), overrides, base=old.model_dump(mode="json"))
-    changed = _changed(identity(old), identity(config))
-    if changed:
-        raise RunDirectoryError(
-            f"resume goes on with the same run: {', '.join(changed)} cannot change. Start a new one: baldwin train -c {directory.config} -m ..."
-        )
-    return config
-
-
-def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str]]:
-    """The run of a locked directory, at the end of its journal."""
-    run = Run(directory, config, build(config, directory.replay))
-    checkpoint, warnings = newest_checkpoint(directory.checkpoints, run.id)
-    journal_at = metrics_at = individuals_at = 0
-    if not directory.is_own():
-        warnings.append(f"{directory.config} was not written by you on this machine, or was edited")
-    if checkpoint:
-        changed = _changed(checkpoint.info["config"], identity(config))
-        if changed:
-            raise RunDirectoryError(
-                f"{directory.config} differs from what the run was made with: {', '.join(changed)}. Put the old values back"
-            )
-        try:
-            run.restore(checkpoint.info, checkpoint.state)
-            journal_at, metrics_at, individuals_at = (int(checkpoint.info[k]) for k in ("journal", "metrics", "individuals"))
-        except ReplayError as error:
-            warnings.append(f"{error}; the whole journal is done again instead")
-            shutil.rmtree(directory.replay, ignore_errors=True)
-            run = Run(directory, config, build(config, directory.replay))
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
-            raise RunDirectoryError(f"checkpoint {checkpoint.path} does not fit its config ({describe_exception(error)})") from error
-    size = journal_size(directory.journal)
-    if size < journal_at:
-        warnings.append(
-            f"{directory.journal} is shorter than its checkpoint says: generations before {run.algorithm.version} cannot be replayed"
-        )
-        journal_at = size
-    records = list(read_journal(directory.journal, journal_at, run_id=run.id)) if size else []
-    end = records[-1].end if records else journal_at
-    if size > max(end, JOURNAL_START):
-        warnings.append(f"{directory.journal} is torn or damaged at byte {end}: the last {size - end} bytes are left out and played again")
-    run.open(end or None, metrics_at, individuals_at)
-    for record in records:
-        run.replay(record)
-    run.algorithm.reissue()
-    run.journal.append({"kind": "reissue"})
-    if config != directory.read_config():
-        directory.write_config(config, run.id)
-    return run, warnings + directory.changed_versions()
 
 
 def train(run: Run, watchers: Sequence[Callback] = (), signals: Signals | None = None) -> None:

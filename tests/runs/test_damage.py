@@ -15,7 +15,8 @@ from baldwin.errors import Diverged, StorageError
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.metrics import read_metrics
-from baldwin.runs.run import Run, resume, start, train
+from baldwin.runs.resume import resume
+from baldwin.runs.run import Run, start, train
 from tests.runs.test_learner_runs import small as small_learner
 from tests.runs.tools import in_process, shown, small, train_run
 

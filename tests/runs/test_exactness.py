@@ -12,7 +12,8 @@ from baldwin.config import load_config
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
-from baldwin.runs.run import Run, resume, train
+from baldwin.runs.resume import resume
+from baldwin.runs.run import Run, train
 from tests.runs.tools import SMALL, assassin, in_process, shown, small, train_and_kill_twice, train_run
 
 BACKENDS = ["gymnasium", "envpool", "mujoco"]

@@ -16,7 +16,8 @@ from baldwin.config.load import validate
 from baldwin.errors import EnvironmentFailure, RunDirectoryError
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint, write_checkpoint
 from baldwin.runs.journal import Journal, read_journal
-from baldwin.runs.run import resume, start, train
+from baldwin.runs.resume import resume
+from baldwin.runs.run import start, train
 from baldwin.runs.tree import join, split
 from baldwin.types import Outcome
 from tests.runs.tools import SMALL, baldwin, in_process, shown, small, train_run

@@ -13,7 +13,8 @@ from baldwin.errors import ConfigError
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import load_policy, rebuild
-from baldwin.runs.run import Run, resume, train
+from baldwin.runs.resume import resume
+from baldwin.runs.run import Run, train
 from tests.runs.test_exactness import lines
 from tests.runs.tools import assassin, baldwin, in_process, shown, train_and_kill_twice, train_run
 

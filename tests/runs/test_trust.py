@@ -14,7 +14,7 @@ from baldwin import load_policy
 from baldwin.errors import RunDirectoryError
 from baldwin.runs.checkpoint import MANIFEST, _manifest_hash, list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.run import resume
+from baldwin.runs.resume import resume
 from baldwin.runs.trust import key_path
 from tests.runs.tools import in_process, small, train_run
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from baldwin.config import RunConfig
-from baldwin.runs.run import resume, start, train
+from baldwin.runs.resume import resume
+from baldwin.runs.run import start, train
 from tests.runs import test_hybrid_runs, test_learner_runs
 from tests.runs.tools import small
 
