@@ -127,9 +127,12 @@ class RunDirectory:
     def changed_versions(self) -> list[str]:
         """Libraries that are not those the run began with: results may differ in the last bits from here on."""
         try:
-            then = json.loads(self.versions.read_text())["packages"]
-        except (OSError, ValueError, KeyError):
-            return []
+            found = json.loads(self.versions.read_text())
+            then = {str(name): str(version) for name, version in found["packages"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return [f"{self.versions} is missing or damaged: nobody knows which library versions the run began with"]
+        if found.get("run") != self.id:
+            return [f"{self.versions} is of another run: nobody knows which library versions this one began with"]
         now = describe_machine()["packages"]
         changed = [f"{name} {then[name]} -> {now.get(name, 'missing')}" for name in then if now.get(name) != then[name]]
         return [f"other library versions than the run began with ({', '.join(changed)}): it may not go on bit for bit"] if changed else []

@@ -150,6 +150,10 @@ def test_files_of_another_run_are_refused_by_name(run: Path, tmp_path: Path) -> 
     assert checkpoint is not None
     assert checkpoint.path.name < newest
     assert f"{newest} is of another run" in warnings[0]
+    own = (run / "environment.json").read_bytes()
+    shutil.copy(other.path / "environment.json", run / "environment.json")
+    assert "environment.json is of another run" in RunDirectory(run).changed_versions()[0]
+    (run / "environment.json").write_bytes(own)
     for name in ("journal.bin", "metrics.jsonl"):
         before = (run / name).read_bytes()
         shutil.copy(other.path / name, run / name)
