@@ -85,4 +85,4 @@ def _preset(name: str, algorithm: str, env: str, section: Mapping[str, Any]) -> 
 def _files() -> dict[str, Tree]:
     folder = resources.files("baldwin.config") / "presets"
     files = {f.name.removesuffix(".yaml"): f for f in folder.iterdir() if f.name.endswith(".yaml")}
-    return {name: parse_yaml(files[name].read_text(), f"{name}.yaml") for name in sorted(files)}
+    return {name: parse_yaml(files[name].read_text(), f"{name}.yaml", compiled=True) for name in sorted(files)}

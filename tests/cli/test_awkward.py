@@ -90,6 +90,8 @@ def test_networks_that_torch_func_cannot_stack(tmp_path: Path) -> None:
         ("policy.module=os:system", "expected a class derived from torch.nn.Module; 'os' has 'system', which is none"),
         ("policy={a: &a [*a]}", "nested at most"),
         ("policy=" + "[" * 3000, "is not YAML"),
+        ("policy=" + "[" * 100_000, "is not YAML"),
+        ("policy=" + "{a: " * 30_000, "is not YAML"),
         ("policy={a: &a [1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b], "
          "d: &d [*c,*c,*c,*c,*c,*c,*c,*c], e: &e [*d,*d,*d,*d,*d,*d,*d,*d], f: [*e,*e,*e,*e,*e,*e,*e,*e]}", "YAML aliases"),
     ],
