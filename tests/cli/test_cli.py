@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from baldwin import __version__
 from baldwin.cli.main import app
 from tests.runs.tools import SMALL, baldwin, in_process
 
@@ -208,7 +209,7 @@ def test_help_is_complete() -> None:
         assert command in top
         page = runner.invoke(app, [command, "--help"]).output
         assert len(page.splitlines()) > 5
-    assert runner.invoke(app, ["--version"]).output.strip() == "0.2.0"
+    assert runner.invoke(app, ["--version"]).output.strip() == __version__
 
 
 def test_cluster_status(local_ray: None) -> None:

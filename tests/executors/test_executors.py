@@ -106,7 +106,7 @@ def test_a_hung_job_is_ended_by_its_deadline(tmp_path: Path) -> None:
         results = drain(executor, [Misbehaving("hang", 1, tmp_path, 1), Misbehaving("hang", 99, tmp_path, 2)])
         reasons = {o.ticket: o.reason for r in results for o in r.outcomes}
         assert reasons[1] == ""  # hung once, done elsewhere
-        assert "longer than executor.timeout=1 s, 2 times" in reasons[2]
+        assert "longer than executor.timeout=1 s (an episode that never ends needs env.max_episode_steps), 2 times" in reasons[2]
     finally:
         executor.close()
 

@@ -53,7 +53,8 @@ def small(kind: str, *overrides: str) -> RunConfig:
 
 
 def people(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (path / "individuals.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (path / "individuals.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "run"} for line in lines]
 
 
 @pytest.fixture(scope="module")
