@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -39,6 +40,6 @@ class ConfigModel(BaseModel):
     def _no_absurd_numbers(cls, value: Any) -> Any:
         for number in value if isinstance(value, list) else [value]:
             limit = MAX_FLOAT if isinstance(number, float) else MAX_INT
-            if isinstance(number, int | float) and abs(number) > limit:
+            if isinstance(number, int | float) and limit < abs(number) < math.inf:  # infinity is refused unless the field allows it
                 raise ValueError(f"expected a number within +-{limit:.3g}")
         return value

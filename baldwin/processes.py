@@ -15,7 +15,8 @@ from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 WORKER_MODULE = "baldwin.rollout.worker"
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONSAFEPATH"), "1")
+"""One thread for BLAS; and no import of what happens to lie in the working directory."""
 
 
 def worker_context(preload: str = WORKER_MODULE) -> Any:
@@ -37,19 +38,21 @@ def start_server() -> None:
 
 @contextlib.contextmanager
 def worker_environment() -> Iterator[None]:
-    """Processes started in here have one thread for BLAS, and never get Ctrl-C: only the parent shall act on it.
+    """Processes started in here have these variables, and never get Ctrl-C: only the parent shall act on it.
 
     The signal mask is inherited. For the parent itself, a signal that comes meanwhile stays pending.
     """
-    resource_tracker.ensure_running()  # when it starts, it unblocks the signal
-    variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = {name: os.environ.get(name) for name in VARIABLES}
+    os.environ.update(VARIABLES)
     try:
-        yield
+        resource_tracker.ensure_running()  # when it starts, it unblocks the signal
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for name, value in variables.items():
+        for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:

@@ -88,7 +88,7 @@ def train(
     """Train; Ctrl-C saves and says how to go on."""
     if preset is None and env is None and not files and not overrides and not schema:
         raise UserError("train needs a PRESET, --algo and --env, -c FILE or -m env.id=...: see baldwin list presets")
-    if not schema and seeds is None:
+    if not schema and seeds is None and not any("executor.name" in text for text in overrides or ()):
         start_server()
     from baldwin.config import config_schema, load_config
 
@@ -110,8 +110,15 @@ def train(
     if seed is not None:
         raise UserError(f"expected --seed or --seeds, not both; got {seed} and {seeds}. Leave one out")
     configs = [load(f"run.seed={number}") for number in parse_seeds(seeds)]
-    done = train_seeds(configs, out_dir, lambda line: None if quiet else out.print(line, markup=False, highlight=False))
-    compare(done)
+    runs, interrupted = train_seeds(configs, out_dir, lambda line: None if quiet else out.print(line, markup=False, highlight=False))
+    done = [run.path for run in runs if run.done and run.path]
+    if done:
+        compare(done)
+    for run in runs:
+        if not run.done:
+            err.print(f"{'' if interrupted else 'error: '}seed {run.config.run.seed}: {run.ending}", markup=False, highlight=False)
+    if len(done) < len(runs):
+        raise typer.Exit(130 if interrupted else 1)
 
 
 @app.command()

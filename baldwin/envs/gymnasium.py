@@ -139,7 +139,7 @@ def check_reset(result: Any) -> Any:
     Raises:
         ValueError: the result is not Gymnasium's (obs, info).
     """
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+    if isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[1], dict | None):
         return result[0]
     raise ValueError(f"expected reset() to return (obs, info); got {_kind(result)}. {OLD_API}")
 
@@ -150,8 +150,8 @@ def check_step(result: Any) -> tuple[Any, Any, Any, Any, Any]:
     Raises:
         ValueError: the result is not Gymnasium's (obs, reward, terminated, truncated, info).
     """
-    if isinstance(result, tuple) and len(result) == 5:
-        return result
+    if isinstance(result, tuple | list) and len(result) == 5:
+        return tuple(result)
     raise ValueError(f"expected step() to return (obs, reward, terminated, truncated, info); got {_kind(result)}. {OLD_API}")
 
 

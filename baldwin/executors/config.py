@@ -28,7 +28,7 @@ class ExecutorConfig(ConfigModel):
     workers: PositiveInt | Literal["auto", "max"] = Field(
         "auto", description="auto and max: as many as there are cores; with ray, as the cluster has, growing with it"
     )
-    timeout: float = Field(600.0, gt=0, le=1e6, description="Seconds after which a job counts as hung and is tried elsewhere")
+    timeout: float = Field(600.0, gt=0, le=1e8, description="Seconds after which a job counts as hung and is tried elsewhere")
     retries: int = Field(2, ge=0, description="How often a job that killed or hung its worker is tried again")
     address: str = Field("local", description="ray: local starts Ray on this machine; auto or host:port joins a cluster made by ray start")
     runtime_env: dict[str, Any] = Field(default_factory=dict, description="ray: what workers need besides, such as {working_dir: .}")
@@ -84,12 +84,14 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
         raise DeadlinePassed(overdue_message(what, seconds))
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    outer, started = signal.setitimer(signal.ITIMER_REAL, seconds)[0], time.monotonic()
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if outer:  # a deadline around this one goes on
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, outer - (time.monotonic() - started)))
 
 
 def run_job(job: Job, worker: Worker) -> tuple[list[Outcome], float]:

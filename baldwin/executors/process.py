@@ -46,6 +46,7 @@ class WorkerProcess:
 def work(make_worker: WorkerFactory, pipe: Connection, parent_alive: Connection) -> None:
     """The main loop of a worker process: handle messages in order until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
+    os.environ.pop("PYTHONSAFEPATH", None)  # it was for starting this process, not for what an environment may start
     threading.Thread(target=_die_with_parent, args=(parent_alive,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:

@@ -54,5 +54,5 @@ class PolicyConfig(NetworkConfig):
         "deterministic", description="gaussian: continuous actions get a learned standard deviation, for sac; greedy is still the mean"
     )
     normalize_obs: bool = Field(True, description="Scale observations by running statistics, frozen within a generation")
-    obs_clip: float = Field(5.0, gt=0, description="Normalised observations are clipped to +- this")
+    obs_clip: float = Field(5.0, gt=0, allow_inf_nan=True, description="Normalised observations are clipped to +- this; .inf: not at all")
     obs_std_floor: float = Field(0.1, gt=0, description="Smallest standard deviation that observations are divided by")

@@ -150,11 +150,16 @@ def read_checkpoint(path: Path, run_id: str | None = None) -> Checkpoint:
             raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} names other files than {STATE} and {POLICY}")
         if run_id is not None and body["run"] != run_id:
             raise RunDirectoryError(f"checkpoint {path} is of another run ({body['run']}, not {run_id})")
-        contents = {name: (path / name).read_bytes() for name in body["files"]}
+        hashes = dict(body["files"])
     except UNREADABLE as error:
         raise RunDirectoryError(f"checkpoint {path}: {MANIFEST} is missing or damaged ({describe_exception(error)})") from error
-    for name, content in contents.items():
-        if hashlib.sha256(content).hexdigest() != body["files"][name]:
+    contents: dict[str, bytes] = {}
+    for name, expected in hashes.items():
+        try:
+            contents[name] = (path / name).read_bytes()
+        except OSError as error:
+            raise RunDirectoryError(f"checkpoint {path}: {name} cannot be read ({error.strerror})") from error
+        if hashlib.sha256(contents[name]).hexdigest() != expected:
             raise RunDirectoryError(f"checkpoint {path}: {name} is damaged (its checksum differs from the manifest's)")
     try:
         return Checkpoint(path, int(body["generation"]), body, join(body["tree"], load(contents[STATE])), load(contents[POLICY]))

@@ -48,6 +48,9 @@ class RunDirectory:
             directory = RunDirectory(_new_folder(config) if out is None else out)
             if _exists(directory.config):
                 raise RunDirectoryError(f"there is a run in {out} already. Go on with it: baldwin resume {out}; or give another --out")
+            leftovers = [p.name for p in (directory.journal, directory.checkpoints, directory.replay, directory.metrics) if _exists(p)]
+            if leftovers:
+                raise RunDirectoryError(f"{out} has parts of another run: {', '.join(leftovers)}. Remove them, or give another --out")
             directory.path.mkdir(parents=True, exist_ok=True)
             with translate_disk_errors("the run directory"):
                 directory.lock()
@@ -88,12 +91,12 @@ class RunDirectory:
         """What was chosen when the run was made. Nothing that it names is imported."""
         return read_config(self.config)
 
-    def write_config(self, config: RunConfig, run_id: str) -> None:
-        """Save every key, signed by this user; whole or not at all: without it nothing can be resumed."""
+    def write_config(self, config: RunConfig, run_id: str, sign: bool = True) -> None:
+        """Save every key, signed by this user if `sign`; whole or not at all: without it nothing can be resumed."""
         body = dump_config(config)
         temporary = self.config.with_suffix(".writing")
         with open(temporary, "w", encoding="utf-8") as file:
-            file.write(header_of(run_id, body) + body)
+            file.write(header_of(run_id, body, sign) + body)
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(self.config)

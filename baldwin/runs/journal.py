@@ -8,10 +8,11 @@ The file begins with the id of its run.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from baldwin.errors import RunDirectoryError, describe_exception
 from baldwin.runs.checkpoint import UNREADABLE, translate_disk_errors
 from baldwin.types import Algorithm, Metrics, Outcome
 
+log = logging.getLogger("baldwin")
 MAGIC = b"baldwin journal 3 "
 NO_RUN = "0" * 16
 START = len(MAGIC) + len(NO_RUN) + 1  # the id of the run follows, and a line break
@@ -144,8 +146,10 @@ def decode(payload: bytes, end: int, outcomes: bool = True) -> Record:
     return Record(meta, decoded, end)
 
 
-def read_journal(path: Path, start: int = 0, outcomes: bool = True, run_id: str | None = None) -> Iterator[Record]:
-    """The whole records from `start` on, up to the end or to one that is torn or damaged.
+def read_journal(
+    path: Path, start: int = 0, outcomes: bool = True, run_id: str | None = None, on_damage: Callable[[str], None] = log.warning
+) -> Iterator[Record]:
+    """The whole records from `start` on, up to the end or to one that is torn or damaged, which `on_damage` is told.
 
     Raises:
         RunDirectoryError: there is no journal, it is not one, or it is of another run than `run_id`.
@@ -161,10 +165,12 @@ def read_journal(path: Path, start: int = 0, outcomes: bool = True, run_id: str 
         if run_id is not None and head != MAGIC + run_id.encode() + b"\n":
             raise RunDirectoryError(f"{path} is the journal of another run than {run_id}. Put the right one back")
         file.seek(max(start, START))
-        while len(head := file.read(HEAD.size)) == HEAD.size:
-            size, crc = HEAD.unpack(head)
+        while head := file.read(HEAD.size):
+            at = file.tell() - len(head)
+            size, crc = HEAD.unpack(head) if len(head) == HEAD.size else (0, 1)
             payload = file.read(size)
             if len(payload) < size or zlib.crc32(payload) != crc:
+                on_damage(f"{path} is torn or damaged at byte {at}: the last {path.stat().st_size - at} bytes are left out")
                 return
             try:
                 record = decode(payload, file.tell(), outcomes)

@@ -26,11 +26,10 @@ class JsonLines:
         """Go on at byte `at`; lines behind it belong to a future that was lost.
 
         Raises:
-            RunDirectoryError: it has lines of another run.
+            RunDirectoryError: it is the file of another run.
         """
         self._run_id = run_id
-        if any(line.get("run", run_id) != run_id for line in read_lines(path)[0]):
-            raise RunDirectoryError(f"{path} has lines of another run than {run_id}. Put the right file back, or remove it")
+        self.warnings = self._check(path, at)
         with translate_disk_errors(path.stem):
             self._file: IO[bytes] = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
             self._file.truncate(min(at, self.offset))
@@ -47,6 +46,15 @@ class JsonLines:
         line = {k: (v if isinstance(v, str) or math.isfinite(v) else None) for k, v in content.items()} | {"run": self._run_id}
         with translate_disk_errors(self._what):
             self._file.write(json.dumps(line).encode() + b"\n")
+
+    def _check(self, path: Path, at: int) -> list[str]:
+        lines, damaged = read_lines(path)
+        foreign = sum(line.get("run") != self._run_id for line in lines)
+        if lines and foreign == len(lines):
+            raise RunDirectoryError(f"{path} is of another run than {self._run_id}. Put the right file back, or remove it")
+        if (path.is_file() and path.stat().st_size < at) or (at and not path.is_file()):
+            return [f"{path} is missing or shorter than its checkpoint says: earlier lines are gone"]
+        return [f"{path}: {damaged + foreign} lines are damaged or of another run"] if damaged + foreign else []
 
     def _end_torn_line(self, path: Path) -> None:
         """A file that someone cut short must not swallow the next line."""
@@ -132,11 +140,12 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
 def read_metrics(directory: RunDirectory) -> tuple[list[dict[str, Any]], list[str]]:
     """The run's lines of metrics.jsonl, and a warning if some were left out: damaged, or of another run."""
     lines, damaged = read_lines(directory.metrics)
-    own = [line for line in lines if line.get("run") == directory.id and {k for k, v in line.items() if _is_number(v)} >= NUMBERS]
+    run_id = directory.id
+    own = [line for line in lines if line.get("run") == run_id and {k for k, v in line.items() if _is_number(v)} >= NUMBERS]
     left_out = damaged + len(lines) - len(own)
     warning = f"{directory.metrics}: {left_out} of {damaged + len(lines)} lines are damaged or of another run; they are left out"
     return own, [warning] if left_out else []
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -199,6 +199,8 @@ def save_figure(figure: Any, out: Path) -> None:
     """Write a plot, or say why not."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, dpi=120)
+        temporary = out.with_name(f".writing-{out.name}")
+        figure.savefig(temporary, dpi=120, format=out.suffix.lstrip(".") or "png")
+        temporary.replace(out)  # whole or not at all, and never through a link
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the plot {out}: {error}") from error

@@ -10,11 +10,15 @@ from typing import Any
 from baldwin.config import RunConfig, load_config
 from baldwin.errors import ReplayError, RunDirectoryError, describe_exception
 from baldwin.runs.build import build
-from baldwin.runs.checkpoint import newest_checkpoint, translate_disk_errors
+from baldwin.runs.checkpoint import Checkpoint, newest_checkpoint, translate_disk_errors
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.journal import START as JOURNAL_START
 from baldwin.runs.journal import journal_size, read_journal
 from baldwin.runs.run import Run, identity
+
+RUNS_CODE = ("env", "policy", "algorithm", "executor")  # sections that may name code which a resumed run would import
+MISFITS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, OverflowError)
+"""What restoring raises when a file is whole but does not fit: it was made by hand, or by another version."""
+MISSING = object()
 
 
 def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tuple[Run, list[str]]:
@@ -26,8 +30,14 @@ def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tu
         RunDirectoryError: no such run, another process works on it, it is not trusted, or a file is of another run.
     """
     directory = RunDirectory.find(path)
-    config = _resumed_config(directory, overrides)
-    directory.require_trust(config, trust, ("env", "policy", "algorithm", "executor"))
+    old = directory.read_config()
+    directory.require_trust(old, trust, RUNS_CODE)
+    config = load_config(None, (), overrides, base=old.model_dump(mode="json"))
+    changed = _changed(identity(old), identity(config), strict=True)
+    if changed:
+        raise RunDirectoryError(
+            f"resume goes on with the same run: {', '.join(changed)} cannot change. Start a new one: baldwin train -c {directory.config} -m ..."
+        )
     directory.lock()
     try:
         with translate_disk_errors("the run"):
@@ -37,31 +47,19 @@ def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tu
         raise
 
 
-def _resumed_config(directory: RunDirectory, overrides: Sequence[str]) -> RunConfig:
-    """The run's config with these changes, none of which may make another run of it."""
-    old = directory.read_config()
-    config = load_config(None, (), overrides, base=old.model_dump(mode="json"))
-    changed = _changed(identity(old), identity(config))
-    if changed:
-        raise RunDirectoryError(
-            f"resume goes on with the same run: {', '.join(changed)} cannot change. Start a new one: baldwin train -c {directory.config} -m ..."
-        )
-    return config
-
-
 def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str]]:
     """The run of a locked directory, at the end of its journal."""
-    run = Run(directory, config, build(config, directory.replay))
-    checkpoint, warnings = newest_checkpoint(directory.checkpoints, run.id)
-    journal_at = metrics_at = individuals_at = 0
+    checkpoint, warnings = newest_checkpoint(directory.checkpoints, directory.id)
     if not directory.is_own():
         warnings.append(f"{directory.config} was not written by you on this machine, or was edited")
+    changed = _changed(_original_identity(directory, checkpoint), identity(config))
+    if changed:  # before anything is built: files of the replay get the size that the config says
+        raise RunDirectoryError(
+            f"{directory.config} differs from what the run was made with: {', '.join(changed)}. Put the old values back"
+        )
+    run = Run(directory, config, build(config, directory.replay))
+    journal_at = metrics_at = individuals_at = 0
     if checkpoint:
-        changed = _changed(checkpoint.info["config"], identity(config))
-        if changed:
-            raise RunDirectoryError(
-                f"{directory.config} differs from what the run was made with: {', '.join(changed)}. Put the old values back"
-            )
         try:
             run.restore(checkpoint.info, checkpoint.state)
             journal_at, metrics_at, individuals_at = (int(checkpoint.info[k]) for k in ("journal", "metrics", "individuals"))
@@ -69,7 +67,7 @@ def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str
             warnings.append(f"{error}; the whole journal is done again instead")
             shutil.rmtree(directory.replay, ignore_errors=True)
             run = Run(directory, config, build(config, directory.replay))
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
+        except MISFITS as error:
             raise RunDirectoryError(f"checkpoint {checkpoint.path} does not fit its config ({describe_exception(error)})") from error
     size = journal_size(directory.journal)
     if size < journal_at:
@@ -77,22 +75,35 @@ def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str
             f"{directory.journal} is shorter than its checkpoint says: generations before {run.algorithm.version} cannot be replayed"
         )
         journal_at = size
-    records = list(read_journal(directory.journal, journal_at, run_id=run.id)) if size else []
-    end = records[-1].end if records else journal_at
-    if size > max(end, JOURNAL_START):
-        warnings.append(f"{directory.journal} is torn or damaged at byte {end}: the last {size - end} bytes are left out and played again")
-    run.open(end or None, metrics_at, individuals_at)
-    for record in records:
-        run.replay(record)
+    records = list(read_journal(directory.journal, journal_at, run_id=run.id, on_damage=warnings.append)) if size else []
+    run.open(records[-1].end if records else journal_at or None, metrics_at, individuals_at)
+    warnings += run.metrics.warnings + run.individuals.warnings
+    try:
+        for record in records:
+            run.replay(record)
+    except MISFITS as error:
+        raise RunDirectoryError(f"{directory.journal} has a record that does not fit its run ({describe_exception(error)})") from error
     run.algorithm.reissue()
     run.journal.append({"kind": "reissue"})
     if config != directory.read_config():
-        directory.write_config(config, run.id)
+        directory.write_config(config, run.id, sign=directory.is_own())
     return run, warnings + directory.changed_versions()
 
 
-def _changed(old: Any, new: Any, path: str = "") -> list[str]:
-    """Where two trees differ, among the keys that both have: a newer version may know more."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [found for key in old if key in new for found in _changed(old[key], new[key], f"{path}.{key}".lstrip("."))]
-    return [] if old == new else [path]
+def _original_identity(directory: RunDirectory, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """What the run was made with: as its checkpoint says, or the first record of its journal."""
+    if checkpoint:
+        return dict(checkpoint.info["config"])
+    if not journal_size(directory.journal):
+        return {}
+    first = next(read_journal(directory.journal, run_id=directory.id), None)
+    return dict(first.meta["identity"]) if first and first.meta["kind"] == "config" else {}
+
+
+def _changed(old: Any, new: Any, path: str = "", strict: bool = False) -> list[str]:
+    """Where two trees differ. A field that only one has is no difference unless `strict` (a newer version may know more), an argument is."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return [] if old == new else [path]
+    strict = strict or path.endswith("kwargs")
+    keys = [key for key in {**old, **new} if strict or (key in old and key in new)]
+    return [found for key in keys for found in _changed(old.get(key, MISSING), new.get(key, MISSING), f"{path}.{key}".lstrip("."), strict)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from baldwin.algorithm import FailureLimits
 from baldwin.config import RunConfig
 from baldwin.envs import choose_backend
 from baldwin.errors import Diverged, EnvironmentFailure
@@ -174,7 +175,8 @@ class Run:
         """Continue from a checkpoint."""
         self.algorithm.load_state_dict(state)
         self.clock.restart(info["wall_seconds"], info["cpu_seconds"])
-        self._eval_steps, self._evaluated, self.score = info["eval_env_steps"], info["evaluated"], info["score"]
+        self._eval_steps, self._evaluated = int(info["eval_env_steps"]), int(info["evaluated"])
+        self.score = None if info["score"] is None else float(info["score"])
         self._failures = list(info["failures"])
         self._checkpointed = self.algorithm.version
 
@@ -251,6 +253,7 @@ def start(config: RunConfig, out: Path | None = None) -> Run:
     directory = RunDirectory.create(config, out)
     run = Run(directory, config, build(config, directory.replay))
     run.open()
+    run.journal.append({"kind": "config", "identity": identity(config)})
     return run
 
 
@@ -261,8 +264,10 @@ def resolved(config: RunConfig) -> RunConfig:
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """What makes a run this run and not another: resuming it cannot change any of it."""
-    return {**config.model_dump(mode="json", include={"env", "policy", "algorithm"}), "seed": config.run.seed}
+    """What makes a run this run and not another: resuming it cannot change any of it. When to give up may change."""
+    sections = config.model_dump(mode="json", include={"env", "policy", "algorithm"})
+    algorithm = {key: value for key, value in sections["algorithm"].items() if key not in FailureLimits.model_fields}
+    return {**sections, "algorithm": algorithm, "seed": config.run.seed}
 
 
 def train(run: Run, watchers: Sequence[Callback] = (), signals: Signals | None = None) -> None:
@@ -283,6 +288,8 @@ def train(run: Run, watchers: Sequence[Callback] = (), signals: Signals | None =
                 executor = _make_executor(run, held)
                 _train_until_stopped(run, executor, watchers)
             run.checkpoint(force=True)
+            with held.waiting():  # a signal that came after the last result is not lost
+                pass
         except KeyboardInterrupt:
             run.checkpoint(force=True)
             raise

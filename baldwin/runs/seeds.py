@@ -9,11 +9,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from baldwin.config import RunConfig, dump_config
-from baldwin.errors import BaldwinError, UserError
+from baldwin.errors import UserError
 from baldwin.ops.threads import cores
 from baldwin.runs.interrupt import Signals
 from baldwin.runs.run import resolved
@@ -37,57 +39,77 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def train_seeds(configs: Sequence[RunConfig], out: Path | None, report: Callable[[str], None]) -> list[Path]:
-    """Train every config in a process of its own; returns the run directories. With `out`, they are OUT/sSEED.
+@dataclass(slots=True)
+class SeedRun:
+    """One of the runs, and how it ended."""
 
-    Raises:
-        BaldwinError: some failed; the others are done.
-        KeyboardInterrupt: after SIGINT or SIGTERM, when all have saved.
+    config: RunConfig
+    path: Path | None = None  # its directory, once it has one
+    ending: str = "not started"
+    done: bool = False
+
+
+def train_seeds(configs: Sequence[RunConfig], out: Path | None, report: Callable[[str], None]) -> tuple[list[SeedRun], bool]:
+    """Train every config in a process of its own. With `out`, their directories are OUT/sSEED.
+
+    Returns how each ended, and whether SIGINT or SIGTERM came: then those that run save and stop, and no more are started.
     """
-    threads = getattr(resolved(configs[0]).algorithm, "threads", 1)
-    at_once = max(1, cores() // int(threads))
+    algorithm: Any = resolved(configs[0]).algorithm
+    at_once = max(1, cores() // int(getattr(getattr(algorithm, "learner", algorithm), "threads", 1)))
     report(f"{len(configs)} seeds, {min(at_once, len(configs))} at a time")
-    running: dict[int, subprocess.Popen[str]] = {}
-    stopping = threading.Event()
-
-    def work(config: RunConfig) -> tuple[int, Path | None, str]:
-        return _train_one(config, out, running, stopping, report)
-
+    runs, group, interrupted = [SeedRun(config) for config in configs], ProcessGroup(), False
     with Signals.held() as signals, ThreadPoolExecutor(at_once) as pool:
-        futures = [pool.submit(work, config) for config in configs]
+        futures = [pool.submit(_train_one, run, out, group, report) for run in runs]
         try:
             with signals.waiting():
-                results = [future.result() for future in futures]
+                wait(futures)
         except KeyboardInterrupt:
-            stopping.set()
-            for process in list(running.values()):
+            interrupted = True
+            group.stop()
+    return runs, interrupted
+
+
+class ProcessGroup:
+    """Processes that are told together to stop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def run(self, command: Sequence[str]) -> tuple[str, str] | None:
+        """What a process printed, on both streams; None if it may not start any more. A session of its own keeps Ctrl-C from it."""
+        with self._lock:
+            if self._stopped:
+                return None
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+            self._running.add(process)
+        printed = process.communicate()
+        with self._lock:
+            self._running.remove(process)
+        return printed
+
+    def stop(self) -> None:
+        """Interrupt those that run; start no more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
                 process.send_signal(signal.SIGINT)
-            raise
-    failures = [f"seed {seed}: {reason}" for seed, path, reason in results if reason]
-    if failures:
-        raise BaldwinError("\n".join(failures))
-    return [path for _, path, _ in results if path]
 
 
-def _train_one(
-    config: RunConfig, out: Path | None, running: dict[int, subprocess.Popen[str]], stopping: threading.Event, report: Callable[[str], None]
-) -> tuple[int, Path | None, str]:
-    """Seed, run directory, and why it failed."""
-    seed = config.run.seed
-    if stopping.is_set():
-        return seed, None, "not started"
+def _train_one(run: SeedRun, out: Path | None, group: ProcessGroup, report: Callable[[str], None]) -> None:
+    seed = run.config.run.seed
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        file.write(dump_config(config))
+        file.write(dump_config(run.config))
         file.flush()
-        command = [sys.executable, "-m", "baldwin", "train", "-c", file.name, "-m", "executor.workers=1"]
-        command += ["--out", str(out / f"s{seed}")] if out else []
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        running[seed] = process
-        text, errors = process.communicate()
-        del running[seed]
-    found = re.search(r"^run directory: (.*)$", text, re.MULTILINE)
-    path = Path(found[1]) if found else None
-    done = re.search(r"^done .*$", text, re.MULTILINE)
-    reason = "" if done else (errors.strip().removeprefix("error: ") or f"exit code {process.returncode}")
-    report(f"seed {seed}: {done[0] if done else reason}")
-    return seed, path, reason
+        command = [sys.executable, "-P", "-m", "baldwin", "train", "-c", file.name, "-m", "executor.workers=1"]
+        printed = group.run([*command, "--out", str(out / f"s{seed}")] if out else command)
+    if printed is None:
+        return
+    text, errors = printed
+    found = {what: re.search(rf"^{what}.*$", text, re.MULTILINE) for what in ("run directory: ", "done ")}
+    run.path = Path(found["run directory: "][0].removeprefix("run directory: ")) if found["run directory: "] else None
+    run.done = found["done "] is not None
+    last_line = (errors.strip().splitlines() or ["it was stopped"])[-1]
+    run.ending = found["done "][0] if found["done "] else last_line.removeprefix("error: ")
+    report(f"seed {seed}: {run.ending}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from baldwin.errors import UserError
+from baldwin.errors import RunDirectoryError, UserError, describe_exception
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import read_journal
 from baldwin.runs.report import save_figure
@@ -101,7 +101,7 @@ def read_timeline(path: Path) -> Timeline:
     for record in read_journal(directory.journal, outcomes=False, run_id=directory.id):
         if record.meta["kind"] == "reissue":
             processes.append([])
-        processes[-1] += [Span(*span) for span in record.meta.get("spans", [])]
+        processes[-1] += _spans(record.meta.get("spans", []), directory)
     spans: list[Span] = []
     for own in processes:
         shift = max((s.finished for s in spans), default=0.0) - min((s.started for s in own), default=0.0)
@@ -109,6 +109,13 @@ def read_timeline(path: Path) -> Timeline:
     if not spans:
         raise UserError(f"the journal of {path} does not say when jobs ran: no job came back yet, or an older version of baldwin made it")
     return Timeline(spans, tuple(sorted({s.worker for s in spans})), 0.0, max(s.finished for s in spans))
+
+
+def _spans(written: Any, directory: RunDirectory) -> list[Span]:
+    try:
+        return [Span(str(kind), int(worker), float(started), float(finished)) for kind, worker, started, finished in written]
+    except (TypeError, ValueError) as error:
+        raise RunDirectoryError(f"{directory.journal} has a record that is none ({describe_exception(error)})") from error
 
 
 def plot_timeline(timeline: Timeline, out: Path, title: str) -> None:

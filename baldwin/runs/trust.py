@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
 from pathlib import Path
 
+log = logging.getLogger("baldwin")
 HEADER = re.compile(r"# baldwin run ([0-9a-f]{16}) signature ([0-9a-f]{64}|none)\n")
 KEY_BYTES = 32
 
@@ -50,9 +52,12 @@ def user_key(create: bool = False) -> bytes | None:
     return key if len(key) == KEY_BYTES else None
 
 
-def header_of(run_id: str, body: str) -> str:
-    """The first line of a run's config: its id, and the signature of id and body."""
-    return f"# baldwin run {run_id} signature {_signature(run_id, body, user_key(create=True))}\n"
+def header_of(run_id: str, body: str, sign: bool = True) -> str:
+    """The first line of a run's config: its id, and the signature of id and body if it is to be signed."""
+    key = user_key(create=True) if sign else None
+    if sign and key is None:
+        log.warning("no key can be kept at %s, so that this run will count as somebody else's: see docs/reliability.md", key_path())
+    return f"# baldwin run {run_id} signature {_signature(run_id, body, key)}\n"
 
 
 def read_header(text: str) -> tuple[str | None, bool]:

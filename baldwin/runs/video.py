@@ -52,7 +52,7 @@ def render_run(
         with deadline(config.executor.timeout, "filming"):
             frames, returns, fps = _film(config, greedy_policy(config, arrays), episodes, seed, max_fps, progress)
     except DeadlinePassed as error:
-        raise EnvironmentFailure(f"{error}. Film fewer --episodes, or raise executor.timeout in {directory.config}") from error
+        raise EnvironmentFailure(f"{error}. Film fewer --episodes") from error
     progress(f"writing {len(frames)} frames")
     write_video(video, frames, fps)
     return video, returns

@@ -15,6 +15,7 @@ import pytest
 
 from baldwin.errors import BaldwinError
 from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor, make_executor
+from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.executors.streams import StreamOwners
 from baldwin.ops.noise import Noise
 from baldwin.rollout import RolloutJob, RolloutSpec
@@ -226,3 +227,12 @@ def test_streams_are_spread_over_workers_that_start_one_after_the_other() -> Non
     assert owners.waits_for(OfStream(0), [0, 1]) == 0  # type: ignore[arg-type]
     assert owners.choose(OfStream(0), [1], [1]) == 1  # type: ignore[arg-type]  # its owner died
     assert owners.choose(OfStream(None), [1, 2], [1, 2]) == 1  # type: ignore[arg-type]
+
+
+def test_deadlines_nest() -> None:
+    begun = time.monotonic()
+    with pytest.raises(DeadlinePassed, match="the outer"), deadline(0.3, "the outer"):
+        with deadline(60, "the inner"):
+            pass
+        while time.monotonic() - begun < 30:
+            pass

@@ -17,7 +17,8 @@ from baldwin.errors import BaldwinError
 from baldwin.executors import ExecutorConfig
 from baldwin.executors.process import ProcessExecutor
 from baldwin.runs.interrupt import Signals
-from tests.runs.tools import baldwin
+from baldwin.runs.run import start, train
+from tests.runs.tools import baldwin, small
 from tests.toys.sphere import SphereWorker
 
 TRAIN = ["train", "--env", "CartPole-v1", "-m", "policy.hidden=[8]", "algorithm.population=16", "stop.env_steps=1e9", "stop.score=null"]
@@ -51,6 +52,26 @@ def test_other_executors_and_signals(executor: str, number: int, tmp_path: Path)
     code, errors = start_and_signal(tmp_path / "run", executor, 0.5, number, group=False)
     assert code == 130, errors
     assert "saved. Go on with" in errors
+
+
+def test_ctrl_c_on_a_busy_machine(tmp_path: Path) -> None:
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
+    try:
+        code, errors = start_and_signal(tmp_path / "run", "process", 0.2, signal.SIGINT, group=True)
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+    assert code == 130, errors
+    assert "saved. Go on with" in errors
+
+
+def test_a_signal_after_the_last_result_is_not_lost(tmp_path: Path) -> None:
+    run = start(small("CartPole-v1", "run.evaluate_every=100"), tmp_path / "run")
+    checkpoint, run.checkpoint = run.checkpoint, lambda force=False: (os.kill(os.getpid(), signal.SIGINT), checkpoint(force))[1]  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        train(run)
+    assert run.stopped_by
 
 
 def test_a_second_signal_does_not_interrupt_the_saving() -> None:

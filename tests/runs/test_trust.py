@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from baldwin import load_policy
 from baldwin.errors import RunDirectoryError
 from baldwin.runs.checkpoint import MANIFEST, _manifest_hash, list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.journal import encode
 from baldwin.runs.resume import resume
 from baldwin.runs.trust import key_path
+from tests.runs.test_learner_runs import small as small_learner
 from tests.runs.tools import in_process, small, train_run
 
 OWN = ("tests.toys.worlds:Chase",)
@@ -181,3 +184,77 @@ def test_without_a_place_for_a_key_runs_still_work(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     train_run(small("CartPole-v1"), tmp_path / "run")
     assert in_process("evaluate", tmp_path / "run", "--episodes", 2).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["numpy", "multiprocessing", "torch", "yaml"])
+def test_nothing_beside_a_run_is_imported_by_any_process(name: str, run: Path, other_user: None, tmp_path: Path) -> None:
+    (run / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\nraise ImportError\n")
+    script = [sys.executable, "-P", "-m", "baldwin", "resume", ".", "-m", "stop.generations=6"]
+    done = subprocess.run(script, cwd=run, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 2
+    assert "was not written by you" in done.stderr
+    subprocess.run([*script, "--trust"], cwd=run, capture_output=True, text=True, timeout=200)  # with workers
+    assert not (tmp_path / "executed").exists()
+
+
+def test_trust_is_for_one_call(run: Path, other_user: None) -> None:
+    assert in_process("resume", run, "-m", "stop.generations=6", "--trust").returncode == 0
+    assert in_process("evaluate", run, "--episodes", 1).returncode == 2
+
+
+def test_pictures_are_not_written_through_links(run: Path, other_user: None, tmp_path: Path) -> None:
+    treasure = tmp_path / "treasure"
+    treasure.write_text("precious")
+    (run / "timeline.png").symlink_to(treasure)
+    assert in_process("timeline", run).returncode == 0
+    assert treasure.read_text() == "precious"
+
+
+def test_what_makes_a_run_cannot_change(tmp_path: Path) -> None:
+    train_run(small("CartPole-v1", "run.checkpoint_every=100"), tmp_path / "run")
+    for change in ("env.kwargs.sutton_barto_reward=true", "policy.hidden=[9]", "run.seed=9"):
+        with pytest.raises(RunDirectoryError, match="cannot change"):
+            resume(tmp_path / "run", [change])
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    edit_config(tmp_path / "run", "population: 16", "population: 32")
+    with pytest.raises(RunDirectoryError, match=r"algorithm\.population. Put the old values back"):
+        resume(tmp_path / "run", [])
+
+
+def test_a_refused_resume_leaves_the_replay_alone(tmp_path: Path) -> None:
+    train_run(small_learner("td3"), tmp_path / "run")
+    size = (tmp_path / "run" / "replay" / "reward.bin").stat().st_size
+    edit_config(tmp_path / "run", "buffer_size: 150", "buffer_size: 15")
+    with pytest.raises(RunDirectoryError, match="buffer_size"):
+        resume(tmp_path / "run", [])
+    assert (tmp_path / "run" / "replay" / "reward.bin").stat().st_size == size
+
+
+def test_when_to_give_up_may_change(tmp_path: Path) -> None:
+    train_run(small_learner("td3"), tmp_path / "run")
+    again, _ = resume(tmp_path / "run", ["algorithm.max_failures_in_a_row=50"])
+    again.close()
+    assert again.config.algorithm.max_failures_in_a_row == 50  # type: ignore[attr-defined]
+
+
+def test_parts_of_another_run_are_not_taken_over(run: Path) -> None:
+    (run / "config.yaml").unlink()
+    with pytest.raises(RunDirectoryError, match=r"has parts of another run: journal\.bin, checkpoints"):
+        train_run(small(*OWN, "policy.hidden=[4]"), run)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"packages": [1]}', "{", '{"run": 3}'])
+def test_any_environment_json(content: str, run: Path) -> None:
+    (run / "environment.json").write_text(content)
+    again, warnings = resume(run, ["stop.generations=6"])
+    again.close()
+    assert any("environment.json" in text for text in warnings)
+
+
+def test_a_whole_record_that_does_not_fit_is_named(run: Path) -> None:
+    with open(run / "journal.bin", "ab") as file:
+        file.write(encode({"kind": "ask", "n": "x", "spans": [[1]]}, []))
+    for command in (("resume", run, "-m", "stop.generations=6"), ("timeline", run)):
+        done = in_process(*command)
+        assert done.returncode == 2
+        assert "journal.bin has a record that" in done.stderr
