@@ -105,7 +105,10 @@ class ActionMap:
         return self._as_box(known.clone() if self._unit else self._middle + self._half * known)  # an environment may write into it
 
     def _as_box(self, actions: Tensor) -> NDArray[Any]:
-        return actions.numpy().astype(self._space.dtype, copy=False).reshape(-1, *(self._space.shape or ()))
+        boxed: NDArray[Any] = actions.numpy().astype(self._space.dtype, copy=False).reshape(-1, *(self._space.shape or ()))
+        if self._unit or self._squash == "none" or not isinstance(self._space, spaces.Box):
+            return boxed
+        return boxed.clip(self._space.low, self._space.high)  # scaling may round to just outside
 
     def _boxed(self, out: Tensor, noise: Tensor | None) -> Tensor:
         if self._squash == "tanh":
