@@ -59,7 +59,9 @@ def check_env(config: EnvConfig) -> EnvSpec:
     try:
         _raise_if_broken(env, env.reset(first), config)
         env_spec.action_space.seed(0)
-        _raise_if_broken(env, env.step(np.stack([env_spec.action_space.sample()]), first).obs, config)
+        action = env_spec.action_space.sample()
+        actions = np.array([None, action], object)[1:] if isinstance(action, dict | tuple) else np.stack([action])
+        _raise_if_broken(env, env.step(actions, first).obs, config)
     finally:
         env.close()
     return env_spec

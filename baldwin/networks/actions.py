@@ -18,6 +18,7 @@ class ActionMap:
     """Argmax for discrete actions, scaled to the Box for continuous ones; the network needs `outputs` of them.
 
     A network with a Gaussian head has as many outputs again, the logs of the standard deviations: greedy is the mean.
+    A Dict or a Tuple of action spaces, also nested, is made of a map for each part, which gets its own slice of the outputs.
     """
 
     def __init__(self, space: gym.Space[Any], squash: str, head: str = "deterministic") -> None:
@@ -43,10 +44,20 @@ class ActionMap:
             self.size = int(space.nvec.sum())
         elif isinstance(space, spaces.MultiBinary):
             self.size = int(np.prod(space.shape))
+        elif isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces):
+            named = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+            self._parts: dict[Any, ActionMap] = {name: ActionMap(part, squash) for name, part in named}
+            self.size = sum(part.size for part in self._parts.values())
         else:
             raise ConfigError(
-                f"no policy for the action space {space}: expected Box, Discrete, MultiDiscrete or MultiBinary. Wrap the environment."
+                f"no policy for the action space {space}: expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them. "
+                "Wrap the environment."
             )
+
+    @property
+    def mixed(self) -> bool:
+        """Actions are dicts or tuples; many of them are an array of objects."""
+        return isinstance(self._space, spaces.Dict | spaces.Tuple)
 
     def empty_actions(self) -> NDArray[Any]:
         """No actions, [0, size] or [0], as learners store them: continuous in [-1, 1], or indices."""
@@ -73,7 +84,18 @@ class ActionMap:
         if isinstance(space, spaces.MultiDiscrete):
             choices = [part.argmax(1) for part in torch.split(out, [int(n) for n in space.nvec], 1)]
             return torch.stack(choices, 1).numpy() + space.start
+        if self.mixed:
+            return self._join(out)
         return (out > 0).numpy().astype(np.int8).reshape(-1, *space.shape)  # type: ignore[misc]
+
+    def _join(self, out: Tensor) -> NDArray[Any]:
+        """The parts' actions for outputs [k, size], as dicts or tuples [k]."""
+        slices = torch.split(out, [part.size for part in self._parts.values()], 1)
+        columns = [part(own) for part, own in zip(self._parts.values(), slices, strict=True)]
+        rows = np.empty(len(out), object)
+        for n, values in enumerate(zip(*columns, strict=True)):
+            rows[n] = dict(zip(self._parts, values, strict=True)) if isinstance(self._space, spaces.Dict) else values
+        return rows
 
     def unscale_action(self, unit: NDArray[Any]) -> NDArray[Any]:
         """What the environment takes for actions as learners know them: within [-1, 1], or the index of a choice."""
@@ -83,7 +105,10 @@ class ActionMap:
         return self._as_box(known.clone() if self._unit else self._middle + self._half * known)  # an environment may write into it
 
     def _as_box(self, actions: Tensor) -> NDArray[Any]:
-        return actions.numpy().astype(self._space.dtype, copy=False).reshape(-1, *(self._space.shape or ()))
+        boxed: NDArray[Any] = actions.numpy().astype(self._space.dtype, copy=False).reshape(-1, *(self._space.shape or ()))
+        if self._unit or self._squash == "none" or not isinstance(self._space, spaces.Box):
+            return boxed
+        return boxed.clip(self._space.low, self._space.high)  # scaling may round to just outside
 
     def _boxed(self, out: Tensor, noise: Tensor | None) -> Tensor:
         if self._squash == "tanh":

@@ -57,4 +57,4 @@ class GreedyPolicy(nn.Module):
         """The greedy action for one observation of the environment."""
         flat = np.asarray(spaces.flatten(self._space, obs), np.float32).reshape(1, -1)
         action = self.action_map(self(torch.from_numpy(flat)))[0]
-        return action.item() if action.ndim == 0 else action
+        return action.item() if isinstance(action, np.generic) else action

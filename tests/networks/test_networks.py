@@ -147,7 +147,7 @@ def test_discrete_actions_are_the_argmax() -> None:
 
 
 def test_an_action_space_without_a_policy_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected Box, Discrete, MultiDiscrete or MultiBinary"):
+    with pytest.raises(ConfigError, match="expected Box, Discrete, MultiDiscrete, MultiBinary"):
         ActionMap(spaces.Text(3), "tanh")
 
 

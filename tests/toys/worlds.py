@@ -109,6 +109,34 @@ class Choices(gym.Env[Any, Any]):
         return {"left": self._left, "right": np.array([self._right], np.float32)}
 
 
+class Mixed(gym.Env[Any, Any]):
+    """Dict observation, nested Dict and Tuple action: name the number you are shown, and point at the target."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict({"number": spaces.Discrete(3), "target": spaces.Box(-1, 1, (2,), np.float32)})
+        self.action_space = spaces.Dict(
+            {"name": spaces.Discrete(3, start=1), "point": spaces.Tuple((spaces.Box(-1, 1, (2,), np.float32), spaces.MultiBinary(1)))}
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        where, side = action["point"]
+        reward = (
+            float(action["name"] == self._number + 1) - float(np.abs(where - self._target).mean()) + float(side[0] == (self._target[0] > 0))
+        )
+        self._steps += 1
+        return self._show(), reward, self._steps >= 10, False, {}
+
+    def _show(self) -> Any:
+        self._number, self._target = int(self.np_random.integers(3)), self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return {"number": self._number, "target": self._target}
+
+
 class TinyNet(torch.nn.Module):
     """A user's own network."""
 
