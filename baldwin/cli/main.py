@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from baldwin import __version__
+from baldwin.cli.cluster import cluster
+from baldwin.cli.console import Json, err, out
 from baldwin.errors import BaldwinError, UserError, pick
 from baldwin.processes import start_server
 
@@ -25,11 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-WIDE = None if sys.stdout.isatty() else 160  # a file or a pipe has no width of its own
-out, err = Console(soft_wrap=True, width=WIDE), Console(stderr=True, soft_wrap=True)
-
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -328,52 +325,7 @@ def list_(
         print(f"{row['name']:40} {row['about']}")
 
 
-cluster = typer.Typer(help="Look at a Ray cluster.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(cluster, name="cluster")
-
-
-@cluster.callback()
-def _cluster() -> None:
-    """Look at a Ray cluster."""
-
-
-@cluster.command()
-def status(
-    address: Annotated[str, typer.Option(help="auto finds the one on this machine; or host:port.")] = "auto", as_json: Json = False
-) -> None:
-    """Nodes, the workers of every run on them, their speed, retries and failures."""
-    from baldwin.runs.cluster import cluster_status
-
-    found = cluster_status(address)
-    if as_json:
-        print(json.dumps(found))
-        return
-    nodes = Table("node", "alive", "CPUs", title=f"{found['cpus']:g} CPUs, {found['cpus_free']:g} free")
-    for n in found["nodes"]:
-        nodes.add_row(n["node"], "yes" if n["alive"] else "no", f"{n['cpus']:g}")
-    out.print(nodes, markup=False)
-    for run in found["runs"]:
-        counts = ", ".join(f"{name.replace('_', ' ')} {value:,.0f}" for name, value in run["counts"].items())
-        workers = Table("worker", "node", "pid", "state", "jobs", "env steps", "steps/s", "retries", title=f"driver {run['pid']}: {counts}")
-        for w in run["workers"]:
-            speed = f"{w['steps_per_second']:,.0f}"
-            cells = [
-                str(w["worker"]),
-                w["node"],
-                str(w["pid"]),
-                w["state"],
-                str(w["jobs"]),
-                f"{w['env_steps']:,}",
-                speed,
-                str(w["retries"]),
-            ]
-            workers.add_row(*cells)
-        out.print(workers, markup=False)
-        for w in run["workers"]:
-            if w["reason"]:
-                out.print(f"worker {w['worker']} gets no work: {w['reason']}", markup=False)
-    if not found["runs"]:
-        out.print("no run of Baldwin's is using it now", markup=False)
 
 
 @app.callback(invoke_without_command=True)

@@ -88,12 +88,12 @@ class BaselineHybridConfig(AsynchronousConfig):
 
     @property
     def shares_starts(self) -> bool:
-        """By `common_random_numbers`."""
+        """Whether `common_random_numbers` is on."""
         return self.common_random_numbers
 
     @property
     def counts_evaluations(self) -> bool:
-        """By `count_evaluations`."""
+        """As `count_evaluations` says, or by default that of `behaviour`."""
         return self.resolve_switch(self.count_evaluations, faithful=False)
 
     @model_validator(mode="after")

@@ -113,7 +113,7 @@ class PCEMRLConfig(SynchronousConfig):
 
     @property
     def critic_parallel(self) -> bool:
-        """By `critic_schedule`."""
+        """Whether `critic_schedule` is parallel."""
         return self.critic_schedule == "parallel"
 
     @property

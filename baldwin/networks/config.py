@@ -24,7 +24,7 @@ class NetworkConfig(ConfigModel):
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to your module")
 
     def foreign_code(self) -> list[str]:
-        """Your own module."""
+        """The class of `module`, if it is set."""
         return [f"module={self.module}"] if self.module else []
 
     @field_validator("kind")

@@ -20,7 +20,7 @@ KEY_BYTES = 32
 
 
 def new_run_id() -> str:
-    """A random id."""
+    """A random id for a new run: 16 hexadecimal digits."""
     return secrets.token_hex(8)
 
 
