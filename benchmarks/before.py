@@ -40,7 +40,7 @@ class Tree:
         )
 
     def milliseconds(self, kind: str, threads: int) -> float:
-        """Of one update."""
+        """What one update takes, over a hundred of them."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(f"{kind} {threads}\n")

@@ -49,7 +49,7 @@ class BaselineConfig(SteadyStateConfig):
 
     @property
     def mean_trials_per_block(self) -> int:
-        """`mean_trials`."""
+        """How often the mean is played beside a block."""
         return self.mean_trials
 
     @model_validator(mode="after")

@@ -74,7 +74,7 @@ def test_a_foreign_run_imports_nothing(command: tuple[str, ...], run: Path, othe
     ],
 )
 def test_everything_that_would_run_code_is_named(old: str, new: str, named: str, run: Path, other_user: None) -> None:
-    edit_config(run, old, new.replace("module: evil:Net", "module: evil:Net"))
+    edit_config(run, old, new)
     if "module" in new:
         edit_config(run, "  kind: mlp\n", "  kind: module\n")
     with pytest.raises(RunDirectoryError) as refusal:
