@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,6 +15,7 @@ from baldwin.config_base import ConfigModel
 from baldwin.envs import EnvSpec
 from baldwin.errors import BaldwinError, TicketError
 from baldwin.networks import ActionMap, PolicyConfig
+from baldwin.observations import Observation
 from baldwin.registry import Registry
 from baldwin.types import CENTER, Algorithm, Arrays, Individual, Job, Metrics, Outcome, Shared, State
 
@@ -72,6 +73,7 @@ class BuildContext:
     folder: Path | None = None  # for files of the algorithm's own, such as a replay buffer; None: in memory
     shared_files: bool = True  # workers can read that folder
     policy_only: bool = False  # rebuild only what the policy depends on
+    reference: Observation = field(default_factory=dict)  # fixed observations [R, ...], where the network needs some
 
 
 @dataclass(frozen=True, slots=True)

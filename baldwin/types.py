@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.errors import BaldwinError
+from baldwin.observations import Observation
 from baldwin.ops.noise import Noise
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -87,10 +88,10 @@ class Outcome:
 class Batch(NamedTuple):
     """Transitions, or windows of several steps. Both flags are those of the last step; only `terminated` stops the bootstrap."""
 
-    obs: NDArray[np.float32]  # [..., obs]
+    obs: Observation  # [..., *shape], all frames
     action: NDArray[Any]  # [..., A] in [-1, 1], or [...] an index
     reward: NDArray[np.float32]  # [...], discounted sum over the window
-    next_obs: NDArray[np.float32]  # [..., obs], after the window
+    next_obs: Observation  # after the window
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     steps: NDArray[np.int64]  # real length of the window

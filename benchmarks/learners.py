@@ -18,6 +18,7 @@ import torch
 from baldwin.config import load_config
 from baldwin.learners import SAC, TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
 from baldwin.networks import PolicyConfig
+from baldwin.observations import vector_spec
 from baldwin.ops.threads import cores, threads
 from baldwin.replay import ReplayBuffer
 from baldwin.runs.resume import resume
@@ -32,19 +33,20 @@ UPDATES = 50
 def filled(rows: int, folder: Path | None = None) -> ReplayBuffer:
     """A replay of noise, as large as HalfCheetah's."""
     rng = np.random.default_rng(0)
-    replay = ReplayBuffer(replay_columns(OBS, np.empty((0, ACTIONS), np.float32)), rows, seed=0, folder=folder)
+    replay = ReplayBuffer(replay_columns(vector_spec(OBS), np.empty((0, ACTIONS), np.float32)), rows, seed=0, folder=folder)
     never = np.zeros(50_000, np.bool_)
     for _ in range(0, rows, len(never)):
         obs = rng.standard_normal((len(never) + 1, OBS), dtype=np.float32)
         action = rng.uniform(-1, 1, (len(never), ACTIONS)).astype(np.float32)
         reward = rng.standard_normal(len(never), dtype=np.float32)
-        replay.add({"obs": obs[:-1], "action": action, "reward": reward, "next_obs": obs[1:], "terminated": never, "truncated": never})
+        rows = {"action": action, "reward": reward, "terminated": never, "truncated": never}
+        replay.add(rows | {"obs/vector": obs[:-1], "next_obs/vector": obs[1:]})
     return replay
 
 
 def learner(kind: str, hidden: list[int], **rule: Any) -> Learner:
     policy = {"hidden": hidden, "activation": "relu", "init": "torch", "normalize_obs": False}
-    sizes = {"obs_size": OBS, "n_actions": ACTIONS, "seed": 1}
+    sizes = {"obs": vector_spec(OBS), "n_actions": ACTIONS, "seed": 1}
     critic = {"critic": {"hidden": hidden}}
     if kind == "td3":
         return TD3(PolicyConfig(**policy), TD3UpdateConfig(**critic, **rule), **sizes)

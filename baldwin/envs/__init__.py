@@ -1,7 +1,7 @@
 """Environments: several copies of one, stepped side by side, whichever simulator serves them."""
 
 from baldwin.envs import envpool, gymnasium, mujoco  # noqa: F401 - they register themselves
-from baldwin.envs.backends import check_env, choose_backend, list_envs, make_render_env, make_vector_env
+from baldwin.envs.backends import check_env, choose_backend, list_envs, make_render_env, make_vector_env, random_action
 from baldwin.envs.gymnasium import close_quietly
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, StepResult, VectorEnv
 
@@ -18,4 +18,5 @@ __all__ = [
     "list_envs",
     "make_render_env",
     "make_vector_env",
+    "random_action",
 ]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
 from baldwin.envs import gymnasium
 from baldwin.envs.vector_env import AUTO, BACKENDS, EnvConfig, EnvSpec, VectorEnv
 from baldwin.errors import EnvironmentFailure
+from baldwin.observations import ACTION_MASK, Observation
 
 
 def choose_backend(config: EnvConfig) -> str:
@@ -57,23 +62,45 @@ def check_env(config: EnvConfig) -> EnvSpec:
     first = np.zeros(1, np.int32)
     env.open(np.zeros(1, np.int64), 0)
     try:
-        _raise_if_broken(env, env.reset(first), config)
+        obs = env.reset(first)
+        _raise_if_broken(env, obs, config)
         env_spec.action_space.seed(0)
-        action = env_spec.action_space.sample()
-        actions = np.array([None, action], object)[1:] if isinstance(action, dict | tuple) else np.stack([action])
-        _raise_if_broken(env, env.step(actions, first).obs, config)
+        _raise_if_broken(env, env.step(random_action(env_spec, obs), first).obs, config)
     finally:
         env.close()
     return env_spec
 
 
-def _raise_if_broken(env: VectorEnv, obs: Any, config: EnvConfig) -> None:
+def random_action(env_spec: EnvSpec, obs: Observation) -> NDArray[Any]:
+    """A legal action [1, ...] for an observation [1, ...], by the action space's own generator."""
+    space = env_spec.action_space
+    action = space.sample(_space_mask(space, iter(obs[ACTION_MASK][0].tolist()))) if ACTION_MASK in obs else space.sample()
+    return np.array([None, action], object)[1:] if isinstance(action, dict | tuple) else np.stack([action])
+
+
+def _space_mask(space: gym.Space[Any], flags: Iterator[bool]) -> Any:
+    """The next flags of a flat mask in the form that Gymnasium's `sample` takes."""
+    if isinstance(space, spaces.Dict):
+        return {name: _space_mask(part, flags) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_space_mask(part, flags) for part in space.spaces)
+    if isinstance(space, spaces.Discrete):
+        return np.fromiter(islice(flags, int(space.n)), np.int8)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(np.fromiter(islice(flags, int(n)), np.int8) for n in space.nvec)
+    if isinstance(space, spaces.MultiBinary):
+        return np.array([2 if flag else 0 for flag in islice(flags, int(np.prod(space.shape)))], np.int8).reshape(space.shape)
+    return None
+
+
+def _raise_if_broken(env: VectorEnv, obs: Observation, config: EnvConfig) -> None:
     if env.failures:
         raise EnvironmentFailure(next(iter(env.failures.values())))
-    if not np.isfinite(obs).all():
-        raise EnvironmentFailure(
-            f"environment {config.id!r} returned an observation that is not finite: {obs[0]}. Expected finite numbers."
-        )
+    for sensor, array in obs.items():
+        if not np.isfinite(array).all():
+            raise EnvironmentFailure(
+                f"environment {config.id!r} returned an observation that is not finite: {sensor} is {array[0]}. Expected finite numbers."
+            )
 
 
 def list_envs() -> list[tuple[str, str]]:

@@ -13,9 +13,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from baldwin.envs.gymnasium import flat_size
+from baldwin.envs.atari import ATARI_PREFIX, envpool_id, envpool_kwargs
+from baldwin.envs.gymnasium import describe_space
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, missing_extra, nearest
+from baldwin.observations import VECTOR, Observation
 from baldwin.ops.seeds import mix
 
 # EnvPool declares the bounds of float32 spaces in float64, and Gymnasium says so for each pool that is made.
@@ -49,15 +51,15 @@ def make_pool(config: EnvConfig, env_seeds: NDArray[np.int64]) -> Any:
     """
     if importlib.util.find_spec("envpool") is None:
         raise missing_extra("envpool", "backend 'envpool'")
-    if config.id not in ids():
+    if envpool_id(config.id) not in ids():
         raise EnvironmentFailure(f"EnvPool has no environment {config.id!r}.{nearest(config.id, ids())} Use env.backend=gymnasium or auto.")
     import envpool
 
     limit = {"max_episode_steps": config.max_episode_steps} if config.max_episode_steps else {}
+    pool = {"env_type": "gymnasium", "num_envs": len(env_seeds), "num_threads": 1, "env_seed": env_seeds.tolist()}
     try:
-        return envpool.make(
-            config.id, env_type="gymnasium", num_envs=len(env_seeds), num_threads=1, env_seed=env_seeds.tolist(), **limit, **config.kwargs
-        )
+        game = envpool_kwargs(config.atari) if config.atari else {}
+        return envpool.make(envpool_id(config.id), **pool, **limit, **game, **config.kwargs)
     except Exception as error:
         raise EnvironmentFailure(
             f"EnvPool could not make {config.id!r}: {type(error).__name__}: {error}. Check env.kwargs, or use env.backend=gymnasium."
@@ -68,7 +70,7 @@ def describe(config: EnvConfig) -> EnvSpec:
     """The spaces and the time limit of a pool's environments."""
     pool = make_pool(config, np.zeros(1, np.int64))
     limit = getattr(pool.spec.config, "max_episode_steps", None)
-    return EnvSpec(flat_size(pool.observation_space, config), pool.observation_space, pool.action_space, limit, "envpool")
+    return EnvSpec(describe_space(pool.observation_space, config), pool.action_space, limit, "envpool")
 
 
 class EnvPoolVectorEnv:
@@ -79,12 +81,11 @@ class EnvPoolVectorEnv:
         self.failures: dict[int, str] = {}
         self._config = config
         self._pool: Any = None
-        self._carry = ids().get(config.id) in RESETS_ONLY
+        self._carry = ids().get(envpool_id(config.id)) in RESETS_ONLY
         self._seeds = np.full(width, -1, np.int64)
         self._episode = np.zeros(width, np.int64)
-        self._size = env_spec.obs_size
-        self._space = env_spec.obs_space
-        self._plain = isinstance(env_spec.obs_space, spaces.Box)
+        self._spec = env_spec.obs
+        self._box = isinstance(env_spec.obs.space, spaces.Box)
 
     def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
         keep = self._carry and np.array_equal(seeds, self._seeds) and bool((self._episode <= first_episode).all())
@@ -98,14 +99,14 @@ class EnvPoolVectorEnv:
         while (behind := np.flatnonzero(self._episode < first_episode).astype(np.int32)).size:
             self.reset(behind)
 
-    def reset(self, ids: Ids) -> NDArray[Any]:
+    def reset(self, ids: Ids) -> Observation:
         self._episode[ids] += 1
         obs, _ = self._pool.reset(ids)
-        return self._flat(obs)
+        return self._read(obs)
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
         obs, reward, terminated, truncated, _ = self._pool.step(actions, ids)
-        return StepResult(self._flat(obs), reward, terminated, truncated)
+        return StepResult(self._read(obs), reward, terminated, truncated)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -114,16 +115,26 @@ class EnvPoolVectorEnv:
             self._pool = None
         self._seeds[:] = -1
 
-    def _flat(self, obs: Any) -> NDArray[Any]:
-        if self._plain:
-            return np.asarray(obs).reshape(len(obs), self._size)
+    def _read(self, obs: Any) -> Observation:
+        """A pool's observations, whose arrays already have all environments side by side."""
+        if self._box:
+            (sensor,) = self._spec.sensors
+            if not sensor.is_image:
+                return {VECTOR: np.asarray(obs).reshape(len(obs), -1)}
+            if not sensor.channels_last and obs.ndim == 4:
+                return {sensor.key: np.asarray(obs)}
         rows = obs if not isinstance(obs, dict) else [dict(zip(obs, row, strict=True)) for row in zip(*obs.values(), strict=True)]
-        return np.stack([np.asarray(spaces.flatten(self._space, row)) for row in rows])
+        found = self._spec.empty(len(rows))
+        for n, row in enumerate(rows):
+            self._spec.write(found, n, row)
+        return found
 
 
 def serves(config: EnvConfig) -> bool:
     """Whether `auto` may take this backend: where it can seed every episode, or where nobody else has the id."""
-    family = ids().get(config.id)
+    family = ids().get(envpool_id(config.id))
+    if config.id.startswith(ATARI_PREFIX):
+        return False  # ALE seeds every episode, and is as fast on one thread
     return family in RESETS_ONLY or bool(family and config.id not in gym.registry)
 
 

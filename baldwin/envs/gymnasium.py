@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
+from baldwin.envs.atari import AtariGame, ale_id, ale_kwargs, register_games
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
+from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, describe_observations
 from baldwin.ops.seeds import mix
 
 log = logging.getLogger("baldwin")
@@ -38,6 +39,9 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
         if name not in gym.registry:
             env_class: Callable[..., gym.Env[Any, Any]] = find_class(module, name, gym.Env, where, EnvironmentFailure)
             return lambda **kw: env_class(**{**config.kwargs, **kw}), config.max_episode_steps
+    if config.atari:
+        register_games()
+        name = ale_id(name)
     try:
         spec = copy.deepcopy(gym.spec(name))
     except gym.error.Error as error:
@@ -46,7 +50,13 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
         ) from error
     limit = config.max_episode_steps or spec.max_episode_steps
     spec.order_enforce = False
-    return lambda **kw: gym.make(spec, max_episode_steps=-1, disable_env_checker=True, **{**config.kwargs, **kw}), limit
+    game = ale_kwargs(config.atari) if config.atari else {}
+
+    def make(**kwargs: Any) -> gym.Env[Any, Any]:
+        env = gym.make(spec, max_episode_steps=-1, disable_env_checker=True, **{**game, **config.kwargs, **kwargs})
+        return AtariGame(env, config.atari) if config.atari else env
+
+    return make, limit
 
 
 def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -81,9 +91,30 @@ def describe(config: EnvConfig) -> EnvSpec:
     env = make_env(config)
     try:
         obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
-        return EnvSpec(flat_size(obs_space, config), obs_space, action_space, limit, "gymnasium")
+        return EnvSpec(describe_space(obs_space, config, _first_mask(env)), action_space, limit, "gymnasium")
     finally:
         close_quietly(env)
+
+
+def describe_space(space: gym.Space[Any], config: EnvConfig, info_mask: Any = None) -> ObservationSpec:
+    """The sensors of an observation space, as the config wants them seen."""
+    return describe_observations(
+        space,
+        f"environment {config.id!r}",
+        frames=config.frames,
+        channels=config.channels,
+        ignore=config.ignore_sensors,
+        info_mask=info_mask,
+    )
+
+
+def _first_mask(env: gym.Env[Any, Any]) -> Any:
+    """The action mask of the first info, if there is one. What goes wrong here goes wrong again where it is reported."""
+    try:
+        _, info = check_reset(env.reset(seed=0))
+    except (Exception, SystemExit):
+        return None
+    return (info or {}).get(ACTION_MASK)
 
 
 def _space(env: gym.Env[Any, Any], name: str, config: EnvConfig) -> gym.Space[Any]:
@@ -95,36 +126,6 @@ def _space(env: gym.Env[Any, Any], name: str, config: EnvConfig) -> gym.Space[An
     return space
 
 
-def flat_size(space: gym.Space[Any], config: EnvConfig) -> int:
-    """How many numbers an observation has.
-
-    Raises:
-        EnvironmentFailure: none, or it is not made of numbers; names the part.
-    """
-    for path, part in _leaves(space, "observation_space"):
-        if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-            raise EnvironmentFailure(
-                f"environment {config.id!r}: {path} is {clean_text(str(part), 200)}, which no policy can take. Expected numbers: Box, "
-                f"Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them. Wrap the environment"
-            )
-    size = int(np.prod(spaces.flatten_space(space).shape or ()))
-    if not size:
-        raise EnvironmentFailure(f"environment {config.id!r}: observation_space {space} has no numbers: expected at least one")
-    return size
-
-
-def _leaves(space: gym.Space[Any], path: str) -> Iterator[tuple[str, gym.Space[Any]]]:
-    """The parts of nested spaces, with where they are."""
-    if isinstance(space, spaces.Dict):
-        for name, part in space.spaces.items():
-            yield from _leaves(part, f"{path}[{name!r}]")
-    elif isinstance(space, spaces.Tuple):
-        for number, part in enumerate(space.spaces):
-            yield from _leaves(part, f"{path}[{number}]")
-    else:
-        yield path, space
-
-
 def close_quietly(env: gym.Env[Any, Any]) -> None:
     """Close an environment; one that cannot be closed is reported and left: everything that was asked of it is done."""
     try:
@@ -133,14 +134,14 @@ def close_quietly(env: gym.Env[Any, Any]) -> None:
         log.warning("an environment failed in close(): %s", describe_exception(error))
 
 
-def check_reset(result: Any) -> Any:
-    """The observation that reset() returned.
+def check_reset(result: Any) -> tuple[Any, Any]:
+    """The observation and the info that reset() returned.
 
     Raises:
         ValueError: the result is not Gymnasium's (obs, info).
     """
     if isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[1], dict | None):
-        return result[0]
+        return result[0], result[1]
     raise ValueError(f"expected reset() to return (obs, info); got {_kind(result)}. {OLD_API}")
 
 
@@ -169,39 +170,34 @@ class GymnasiumVectorEnv:
         self._envs: list[gym.Env[Any, Any] | None] = [None] * width
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
-        space = env_spec.obs_space
-        self._flatten: Callable[[Any], Any] = (
-            (lambda o: o) if isinstance(space, spaces.Box) and len(space.shape) == 1 else (lambda o: spaces.flatten(space, o))
-        )
-        self._shape = (env_spec.obs_size,)
 
     def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
         self._seeds[:] = seeds
         self._episode[:] = first_episode
         self.failures.clear()
 
-    def reset(self, ids: Ids) -> NDArray[Any]:
-        obs = np.full((len(ids), *self._shape), np.nan)
+    def reset(self, ids: Ids) -> Observation:
+        obs = self._env_spec.obs.empty(len(ids))
         for row, index in enumerate(ids.tolist()):
             seed = mix(int(self._seeds[index]), int(self._episode[index]))
             self._episode[index] += 1
             try:
-                self._write_obs(obs, row, check_reset(self._env(index).reset(seed=seed)))
+                self._env_spec.obs.write(obs, row, *check_reset(self._env(index).reset(seed=seed)))
             except (Exception, SystemExit) as error:
                 self._discard(index, "reset", error)
         return obs
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
         k = len(ids)
-        obs = np.empty((k, *self._shape))
+        obs, write = self._env_spec.obs.empty(k), self._env_spec.obs.write
         reward, terminated, truncated = np.zeros(k), np.zeros(k, np.bool_), np.zeros(k, np.bool_)
         envs = self._envs
         for row, index in enumerate(ids.tolist()):
             try:
-                seen, reward[row], terminated[row], truncated[row], _ = check_step(envs[index].step(actions[row]))
-                self._write_obs(obs, row, seen)
+                seen, reward[row], terminated[row], truncated[row], info = check_step(envs[index].step(actions[row]))
+                write(obs, row, seen, info)
             except (Exception, SystemExit) as error:
-                obs[row], terminated[row] = np.nan, True
+                terminated[row] = True
                 self._discard(index, "step", error)
         return StepResult(obs, reward, terminated, truncated)
 
@@ -217,21 +213,10 @@ class GymnasiumVectorEnv:
             env = self._envs[index] = make_env(self._config)
         return env
 
-    def _write_obs(self, obs: NDArray[Any], row: int, seen: Any) -> None:
-        seen = self._flatten(seen)
-        if np.shape(seen) != self._shape:
-            raise ValueError(shape_message(self._shape, np.shape(seen)))
-        obs[row] = seen
-
     def _discard(self, index: int, verb: str, error: BaseException) -> None:
         """Drop an environment that failed; its next episode gets a new one."""
         self.failures.setdefault(index, f"environment {self._config.id!r} failed in {verb}(): {describe_exception(error)}")
         self._envs[index] = None
-
-
-def shape_message(expected: tuple[int, ...], got: tuple[int, ...]) -> str:
-    """The error for an observation that its space forbids."""
-    return f"expected an observation of shape {expected}, as observation_space says; got {got}. Make the two agree in the environment."
 
 
 BACKENDS.add("gymnasium", Backend(describe, GymnasiumVectorEnv, priority=0, serves=lambda config: True))

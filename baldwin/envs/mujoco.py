@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from baldwin.envs import gymnasium
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, missing_extra
+from baldwin.observations import VECTOR, Observation
 
 
 class State(NamedTuple):
@@ -131,7 +132,7 @@ class MujocoVectorEnv(gymnasium.GymnasiumVectorEnv):
         self._dt, self._nq = 0.0, 0
         self._x = np.zeros(width)  # where each stood before the step
 
-    def reset(self, ids: Ids) -> NDArray[Any]:
+    def reset(self, ids: Ids) -> Observation:
         obs = super().reset(ids)
         self._remember_x(ids.tolist())
         return obs
@@ -164,7 +165,7 @@ class MujocoVectorEnv(gymnasium.GymnasiumVectorEnv):
         self._x[ids] = x
         if broken:
             obs[broken], terminated[broken] = np.nan, True
-        return StepResult(obs, reward, terminated, np.zeros(k, np.bool_))
+        return StepResult({VECTOR: obs}, reward, terminated, np.zeros(k, np.bool_))
 
     def _remember_x(self, indices: list[int]) -> None:
         for index in indices:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from baldwin.config_base import ConfigModel
+from baldwin.envs.atari import ATARI_PREFIX, AtariConfig
+from baldwin.observations import Channels, Observation, ObservationSpec
 from baldwin.registry import Registry
 
 Ids = NDArray[np.int32]
@@ -30,6 +32,27 @@ class EnvConfig(ConfigModel):
         "Gymnasium's by 1e-12",
     )
     max_episode_steps: int | None = Field(None, gt=0, description="Overrides the environment's own time limit")
+    frame_stack: int = Field(1, ge=1, le=64, description="Frames of each image that the policy sees, the newest last")
+    channels: Channels = Field("auto", description="Which axis of an image holds its channels: first, last, or auto, the shorter one")
+    ignore_sensors: list[str] = Field(default_factory=list, description="Parts of the observation that the policy does not see, by name")
+    atari: AtariConfig | None = Field(None, description="Preprocessing of Atari games; default for ids that begin with ALE/: DeepMind's")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _atari_by_default(cls, data: Any) -> Any:
+        ours = isinstance(data, dict) and str(data.get("id", "")).startswith(ATARI_PREFIX) and not data.get("kwargs")
+        return {"atari": {}} | data if ours else data
+
+    @property
+    def frames(self) -> int:
+        """Frames of each image that the policy sees."""
+        return self.atari.stack if self.atari and not self.atari.ram else self.frame_stack
+
+    def for_evaluation(self) -> Self:
+        """The same game as its score counts: no clipped rewards, no end at the loss of a life."""
+        if self.atari is None:
+            return self
+        return self.model_copy(update={"atari": self.atari.model_copy(update={"clip_reward": False, "end_on_life_loss": False})})
 
     def foreign_code(self) -> list[str]:
         """A class, or a module that registers the id."""
@@ -59,8 +82,7 @@ class EnvConfig(ConfigModel):
 class EnvSpec:
     """What a policy and a rollout need to know of an environment."""
 
-    obs_size: int  # after flattening
-    obs_space: gym.Space[Any]
+    obs: ObservationSpec
     action_space: gym.Space[Any]
     max_episode_steps: int | None
     backend: str
@@ -69,7 +91,7 @@ class EnvSpec:
 class StepResult(NamedTuple):
     """One step of k environments. A finished one shows its last observation, never that of a reset."""
 
-    obs: NDArray[Any]  # [k, obs_size]
+    obs: Observation  # [k, ...], newest frames only
     reward: NDArray[Any]  # [k]
     terminated: NDArray[np.bool_]  # [k]
     truncated: NDArray[np.bool_]  # [k]; only by the environment itself: the rollout keeps the time limit
@@ -87,8 +109,8 @@ class VectorEnv(Protocol):
     def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
         """Give each copy its seed [width]; the next reset of each begins its episode number `first_episode`."""
 
-    def reset(self, ids: Ids) -> NDArray[Any]:
-        """Begin the next episode of these copies; returns observations [k, obs_size]."""
+    def reset(self, ids: Ids) -> Observation:
+        """Begin the next episode of these copies; returns observations [k, ...]."""
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
         """Step these copies with the actions [k, ...]."""

@@ -14,7 +14,7 @@ from baldwin.algorithm import BaseAlgorithm, BuildContext
 from baldwin.errors import ConfigError, Diverged, EnvironmentFailure
 from baldwin.hybrids.config import HybridConfig
 from baldwin.hybrids.jobs import CRITIC, METRIC, ImproveAndEvaluate, TrainCritic, flatten_tree, unflatten_tree
-from baldwin.learners.off_policy import check_action_space, learner_spec, make_replay
+from baldwin.learners.off_policy import check_action_space, learner_spec, make_replay, merge_vectors
 from baldwin.networks import make_network
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
@@ -66,7 +66,7 @@ class HybridAlgorithm(BaseAlgorithm):
         self.critic_version = 0
         self._frozen_critics = {0: self._freeze_critic()}  # the current version, and those that open jobs name
         self._published_critics: set[int] = set()
-        self.moments = Moments.empty(context.env.obs_size)
+        self.moments = Moments.empty(context.env.obs.vector_size)
         self.critic_steps = 0
         self.actor_steps = 0
         self._tickets = 0
@@ -209,8 +209,7 @@ class HybridAlgorithm(BaseAlgorithm):
         (rows,) = transitions(outcome.arrays)
         last = self.replay.add(rows)
         self.learning_steps += outcome.env_steps
-        if self._context.policy.normalize_obs:
-            self.moments = self.moments.merge(Moments.of(rows["obs"]))
+        self.moments = merge_vectors(self.moments, rows, self._context.policy)
         return last + 1 - len(rows["reward"]), last + 1
 
     def _count_steps(self, outcome: Outcome) -> None:
@@ -289,7 +288,7 @@ class HybridAlgorithm(BaseAlgorithm):
 
 def initial_center(context: BuildContext) -> NDArray[np.float32]:
     """The parameters that a run begins with."""
-    return make_network(context.policy, context.env.obs_size, context.actions.outputs).init(context.seed)
+    return make_network(context.policy, context.env.obs, context.actions.outputs).init(context.seed)
 
 
 def check_environment(config: HybridConfig, context: BuildContext) -> None:

@@ -10,22 +10,23 @@ from torch.nn.functional import mse_loss
 
 from baldwin.learners.learner import TensorBatch
 from baldwin.learners.sac import SACBase, SACUpdateConfig
-from baldwin.networks import PolicyConfig
+from baldwin.networks import Obs, PolicyConfig, mask_logits
+from baldwin.observations import ACTION_MASK, ObservationSpec
 from baldwin.ops.targets import expected_soft_value
 
 
 class DiscreteSAC(SACBase):
     """Critics give a value for every action; the target entropy is a fraction of log |A|."""
 
-    def __init__(self, policy: PolicyConfig, config: SACUpdateConfig, *, obs_size: int, n_actions: int, seed: int) -> None:
+    def __init__(self, policy: PolicyConfig, config: SACUpdateConfig, *, obs: ObservationSpec, n_actions: int, seed: int) -> None:
         self.config = config
         super().__init__(
             policy,
             config,
-            obs_size=obs_size,
+            obs=obs,
             n_actions=n_actions,
             n_outputs=n_actions,
-            critics=(config.n_critics, obs_size, n_actions),
+            critics=(config.n_critics, 0, n_actions),
             auto_target_entropy=config.target_entropy_scale * math.log(n_actions),
             seed=seed,
         )
@@ -33,25 +34,34 @@ class DiscreteSAC(SACBase):
     def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Sum over critics of mean (Q(s, a) - y)^2 / 2, y = r + discount sum_a' pi(a'|s') (min Q'(s', a') - alpha log pi(a'|s'))."""
         with torch.no_grad():
-            log_probs = torch.log_softmax(next_out.float(), -1)
+            log_probs = _log_probs(next_out, batch.next_obs)
             q_next = self._min_over_subset(self.critic.target_forward(batch.next_obs))
             y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
         q = self.critic(batch.obs)  # [N, B, actions]
         q = q.gather(-1, batch.action.expand(len(q), -1).unsqueeze(-1)).squeeze(-1)
         return 0.5 * len(q) * mse_loss(q, y.expand_as(q)), q, _entropy(log_probs)
 
-    def actor_loss(self, obs: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)); the critics are constants."""
-        log_probs = torch.log_softmax(self.actor.each(obs).float(), -1)  # [P, B, actions]
+        log_probs = _log_probs(self.actor.each(obs), obs)  # [P, B, actions]
         with torch.no_grad():
             q = self._actor_q(self.critic.frozen(obs).float())
-        return -expected_soft_value(log_probs.exp(), log_probs, q, alpha).mean() * len(obs), _entropy(log_probs)
+        return -expected_soft_value(log_probs.exp(), log_probs, q, alpha).mean() * len(self.actor.params), _entropy(log_probs)
 
-    def _greedy(self, out: Tensor) -> Tensor:
-        return out.argmax(-1)
+    def _greedy(self, out: Tensor, obs: Obs) -> Tensor:
+        return _legal(out, obs).argmax(-1)
 
-    def _min_q(self, obs: Tensor, action: Tensor) -> Tensor:
+    def _min_q(self, obs: Obs, action: Tensor) -> Tensor:
         return self.critic(obs).amin(0).gather(1, action[:, None]).squeeze(1)
+
+
+def _legal(out: Tensor, obs: Obs) -> Tensor:
+    """Logits, illegal actions masked where the environment says which they are."""
+    return mask_logits(out.float(), obs[ACTION_MASK]) if ACTION_MASK in obs else out.float()
+
+
+def _log_probs(out: Tensor, obs: Obs) -> Tensor:
+    return torch.log_softmax(_legal(out, obs), -1)
 
 
 def _entropy(log_probs: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.learners.learner import Learner
+from baldwin.networks import ObservationBuffer
+from baldwin.observations import Observation, ObservationSpec
 from baldwin.ops.statistics import return_stats
-from baldwin.rollout import EpisodePosition
+from baldwin.rollout import OBS, EpisodePosition
 from baldwin.types import Arrays, Metrics, State
 
 EMPTY_STATS = ("return_mean", "return_std", "return_min", "return_max", "episode_length", "q_bias")
@@ -28,7 +30,7 @@ class OpenEpisode:
     total_reward: float = 0.0
     discounted_return: float = 0.0
     length: int = 0
-    start: tuple[NDArray[Any], NDArray[Any]] | None = None  # first observation and action
+    start: tuple[Observation, NDArray[Any]] | None = None  # first observation [1, ...], with all frames, and action
 
 
 class FinishedEpisode(NamedTuple):
@@ -42,9 +44,9 @@ class FinishedEpisode(NamedTuple):
 class EpisodeTracker:
     """For every environment the open episode; for the epoch, statistics of the episodes that ended in it."""
 
-    def __init__(self, n_envs: int, empty_actions: NDArray[Any], learner: Learner) -> None:
+    def __init__(self, n_envs: int, empty_actions: NDArray[Any], learner: Learner, obs_spec: ObservationSpec) -> None:
         """`empty_actions` [0, ...]: the actions of an episode that has not begun."""
-        self._empty_actions, self._learner = empty_actions, learner
+        self._empty_actions, self._learner, self._obs_spec = empty_actions, learner, obs_spec
         self._open = [OpenEpisode() for _ in range(n_envs)]
         self._finished: list[FinishedEpisode] = []
         self._last_stats: Metrics = dict.fromkeys(EMPTY_STATS, 0.0)
@@ -62,8 +64,11 @@ class EpisodeTracker:
         for n in envs:
             self._open[n] = OpenEpisode(self._open[n].number + 1)
 
-    def add_steps(self, env: int, rows: Arrays, last_index: int) -> None:
-        """Follow an environment through these rows, the last of which has that index in the replay."""
+    def add_steps(self, env: int, rows: Arrays, last_index: int, final_obs: Iterator[Observation]) -> None:
+        """Follow an environment through these rows, the last of which has that index in the replay.
+
+        `final_obs`: the last observation of each episode that ends in them.
+        """
         gamma = self._learner.config.gamma
         ended = rows["terminated"] | rows["truncated"]
         for start, stop in pairwise([0, *(np.flatnonzero(ended) + 1).tolist(), len(ended)]):
@@ -71,14 +76,15 @@ class EpisodeTracker:
                 continue
             episode, reward = self._open[env], rows["reward"][start:stop].astype(np.float64)
             if episode.start is None:
-                episode.start = (rows["obs"][start].copy(), rows["action"][start].copy())
+                episode.start = (self._first_obs(rows, start), rows["action"][start].copy())
             episode.total_reward += float(reward.sum())
             episode.discounted_return += float((gamma ** (episode.length + np.arange(len(reward))) * reward).sum())
             episode.length += len(reward)
             episode.actions.append(rows["action"][start:stop].copy())
             episode.last_index = last_index
             if ended[stop - 1]:
-                truncated_at = rows["next_obs"][stop - 1] if rows["truncated"][stop - 1] else None
+                last_obs = next(final_obs)
+                truncated_at = last_obs if rows["truncated"][stop - 1] else None
                 self._finished.append(FinishedEpisode(episode.total_reward, episode.length, self._q_bias(episode, truncated_at)))
                 self.drop_episodes([env])
 
@@ -108,17 +114,25 @@ class EpisodeTracker:
     def _actions(self, env: int) -> NDArray[Any]:
         return np.concatenate([self._empty_actions, *self._open[env].actions])
 
-    def _q_bias(self, episode: OpenEpisode, truncated_at: NDArray[Any] | None) -> float:
+    def _first_obs(self, rows: Arrays, row: int) -> Observation:
+        """The observation of a row that begins an episode, with all frames."""
+        seen = ObservationBuffer(self._obs_spec, 1)
+        seen.begin(slice(None), {key: rows[OBS + key][row : row + 1] for key in seen.arrays})
+        return seen.arrays
+
+    def _q_bias(self, episode: OpenEpisode, truncated_at: Observation | None) -> float:
         """The critics' value of the start minus the discounted return, bootstrapped where a time limit ended the episode."""
-        obs, action = episode.start or (self._empty_actions, self._empty_actions)
+        if episode.start is None:
+            return 0.0
+        obs, action = episode.start
         realised = episode.discounted_return
         if truncated_at is not None:
-            realised += self._learner.config.gamma**episode.length * float(self._learner.q_values(truncated_at[None])[0])
-        return float(self._learner.q_values(obs[None], action[None])[0]) - realised
+            realised += self._learner.config.gamma**episode.length * float(self._learner.q_values(truncated_at)[0])
+        return float(self._learner.q_values(obs, action[None])[0]) - realised
 
     def _episode_state(self, env: int) -> State:
         e = self._open[env]
-        start = {} if e.start is None else {"obs": e.start[0], "action": np.atleast_1d(e.start[1])}
+        start = {} if e.start is None else {"obs": dict(e.start[0]), "action": np.atleast_1d(e.start[1])}
         return {
             "number": e.number,
             "actions": self._actions(env),

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from baldwin.config_base import ConfigModel
 from baldwin.errors import ConfigError, Diverged
-from baldwin.networks import NetworkConfig, Normalizer, PolicyConfig, StackedNetwork, make_network
+from baldwin.networks import EncoderConfig, NetworkConfig, Normalizer, Obs, PolicyConfig, StackedNetwork, make_network
+from baldwin.observations import Observation, ObservationSpec, map_arrays
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.targets import bootstrap_discount
@@ -26,6 +27,11 @@ from baldwin.types import Arrays, Batch, Metrics, State
 MAX_AUTO_THREADS = 4  # a guess: measured on two cores only
 MIN_PRODUCTS_FOR_THREADS = 9_000_000  # in a critic's hidden layers for one batch; below, two threads were slower than one
 BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
+IMAGE_BATCHES_PER_SAMPLE = 2
+NO_MEMORY = "gradient learners train policies without memory so far: use policy.memory.kind=none, or a strategy such as algorithm.name=es"
+NO_VIRTUAL_BATCH_NORM = (
+    "virtual batch normalisation is for strategies: a gradient learner would have to take its statistics at every update. Use norm: none"
+)
 
 
 class BatchSampler(Protocol):
@@ -41,6 +47,14 @@ class CriticConfig(NetworkConfig):
     hidden: list[PositiveInt] = Field([256, 256], description="Units of each hidden layer")
     activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "relu"
     init: Literal["normc", "xavier", "torch"] = "torch"
+    images: EncoderConfig | None = Field(None, description="The encoder of images; default: as in the policy")  # type: ignore[assignment]
+    encoders: dict[str, EncoderConfig] | None = Field(None, description="Encoders of single sensors; default: as in the policy")  # type: ignore[assignment]
+
+    def like(self, policy: PolicyConfig) -> CriticConfig:
+        """The same with the policy's encoders, where none are set."""
+        images = policy.images if self.images is None else self.images
+        encoders = policy.encoders if self.encoders is None else self.encoders
+        return self.model_copy(update={"images": images, "encoders": encoders})
 
 
 class LearnerConfig(ConfigModel):
@@ -84,10 +98,10 @@ class LearnerConfig(ConfigModel):
 class TensorBatch(NamedTuple):
     """One batch as the losses need it; observations are normalised."""
 
-    obs: Tensor  # [B, D]
+    obs: Obs  # [B, ...]
     action: Tensor  # [B, A], or [B] indices
     reward: Tensor  # [B]
-    next_obs: Tensor  # [B, D]
+    next_obs: Obs  # [B, ...]
     discount: Tensor  # [B], gamma^n, zero after a termination
 
 
@@ -104,14 +118,14 @@ class Learner(ABC):
         policy: PolicyConfig,
         config: LearnerConfig,
         *,
-        obs_size: int,
+        obs: ObservationSpec,
         n_actions: int,
         n_outputs: int,
         critics: tuple[int, int, int],
         seed: int,
     ) -> None:
-        """`n_outputs` of the actor; `critics`: how many, and their numbers of inputs and outputs."""
-        self._n_actions = n_actions
+        """`n_outputs` of the actor; `critics`: how many, and their numbers of inputs besides the observation and of outputs."""
+        self._n_actions, self._has_images = n_actions, bool(obs.images)
         self._resolved = config.resolved()
         self.device = torch.device(self._resolved.device)
         if self.device.type == "cuda" and not torch.cuda.is_available():
@@ -119,14 +133,16 @@ class Learner(ABC):
         self._seed, self._policy_config = seed, policy
         self.updates = 0  # of the critics
         self._calls = 0  # each call that trains has random numbers of its own
-        actor_net = make_network(policy, obs_size, n_outputs)
+        actor_net = make_network(policy, obs, n_outputs)
+        if actor_net.state_size or policy.has_virtual_batch_norm:
+            raise ConfigError(NO_MEMORY if actor_net.state_size else NO_VIRTUAL_BATCH_NORM)
         self.actor = StackedNetwork(actor_net, actor_net.init(seed)[None], config.actor_lr, self.device)
         count, n_inputs, n_values = critics
-        critic_net = make_network(config.critic, n_inputs, n_values)
+        critic_net = make_network(config.critic.like(policy), obs, n_values, n_inputs)
         params = np.stack([critic_net.init(seeds.mix(seed, n), seeds.Stream.CRITIC) for n in range(count)])
         self.critic = StackedNetwork(critic_net, params, config.critic_lr, self.device)
         self._generator = torch.Generator(self.device)
-        self.normalize(Moments.empty(obs_size))
+        self.normalize(Moments.empty(obs.vector_size))
 
     def normalize(self, moments: Moments) -> None:
         """Use these observation statistics from now on."""
@@ -155,7 +171,9 @@ class Learner(ABC):
         if reset_optimizer:
             self.actor.reset_optimizer()
         rows = len(self.actor.params)
-        return self._run_updates(sampler, k, lambda batch: self.update_actor(batch.obs.view(rows, -1, batch.obs.shape[-1])), rows)
+        return self._run_updates(
+            sampler, k, lambda batch: self.update_actor(map_arrays(lambda x: x.view(rows, -1, *x.shape[1:]), batch.obs)), rows
+        )
 
     def set_actor(self, vectors: NDArray[np.float32]) -> None:
         """Replace the actor by this policy [D], or these [P, D]: parameters and targets, with a fresh optimiser."""
@@ -193,10 +211,10 @@ class Learner(ABC):
         self.critic.reset(arrays["params"])
 
     @torch.no_grad()
-    def q_values(self, obs: NDArray[np.float32], action: NDArray[Any] | None = None) -> NDArray[np.float32]:
-        """Smallest value of the critics [B] for raw observations and these actions, or the actor's own greedy ones."""
-        x = self._normalizer(torch.from_numpy(np.array(obs, np.float32)).to(self.device))
-        chosen = self._greedy(self.actor.split(x)) if action is None else torch.from_numpy(np.array(action)).to(self.device)
+    def q_values(self, obs: Observation, action: NDArray[Any] | None = None) -> NDArray[np.float32]:
+        """Smallest value of the critics [B] for raw observations [B, ...] and these actions, or the actor's own greedy ones."""
+        x = self._prepare(obs)
+        chosen = self._greedy(self.actor.split(x), x) if action is None else torch.from_numpy(np.array(action)).to(self.device)
         return np.asarray(self._min_q(x, chosen).cpu().numpy())
 
     @abstractmethod
@@ -208,8 +226,8 @@ class Learner(ABC):
         """One update of the critics and their targets alone."""
 
     @abstractmethod
-    def update_actor(self, obs: Tensor) -> dict[str, Tensor]:
-        """One update of the actors alone, with a batch of observations [P, B, D] for each."""
+    def update_actor(self, obs: Obs) -> dict[str, Tensor]:
+        """One update of the actors alone, with a batch of observations [P, B, ...] for each."""
 
     def _run_updates(self, sampler: BatchSampler, k: int, update: Callable[[TensorBatch], dict[str, Tensor]], rows: int = 1) -> Metrics:
         """Make k updates, a batch each. What they report is averaged at the end: a mean costs as much as a small layer."""
@@ -240,20 +258,28 @@ class Learner(ABC):
     def _sample_batches(self, sampler: BatchSampler, k: int, rows: int) -> Iterator[TensorBatch]:
         """k batches, `rows` times as large; a few dozen are sampled in one call."""
         config = self.config
-        for first in range(0, k, BATCHES_PER_SAMPLE):
-            sampled = sampler.sample(min(BATCHES_PER_SAMPLE, k - first), rows * config.batch_size, config.n_step, config.gamma)
-            arrays = [torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in sampled]
-            obs, action, reward, next_obs, terminated, _, steps = arrays
+        at_once = IMAGE_BATCHES_PER_SAMPLE if self._has_images else BATCHES_PER_SAMPLE
+        for first in range(0, k, at_once):
+            sampled = sampler.sample(min(at_once, k - first), rows * config.batch_size, config.n_step, config.gamma)
+            obs, next_obs = self._prepare(sampled.obs), self._prepare(sampled.next_obs)
+            action, reward, terminated, steps = (
+                torch.from_numpy(np.ascontiguousarray(a)).to(self.device)
+                for a in (sampled.action, sampled.reward, sampled.terminated, sampled.steps)
+            )
             discount = bootstrap_discount(config.gamma, steps, terminated)
-            obs, next_obs = self._normalizer(obs), self._normalizer(next_obs)
-            for n in range(len(obs)):
-                yield TensorBatch(obs[n], action[n], reward[n], next_obs[n], discount[n])
+            for n in range(len(reward)):
+                pick = {key: x[n] for key, x in obs.items()}, {key: x[n] for key, x in next_obs.items()}
+                yield TensorBatch(pick[0], action[n], reward[n], pick[1], discount[n])
 
-    def _greedy(self, out: Tensor) -> Tensor:
+    def _prepare(self, obs: Observation) -> Obs:
+        """Raw observations as normalised tensors; images and masks stay as they are."""
+        return self._normalizer({key: torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for key, a in obs.items()})
+
+    def _greedy(self, out: Tensor, obs: Obs) -> Tensor:
         """Greedy actions for the actor's outputs: of a Gaussian head, the first half is the mean."""
         return torch.tanh(out[..., : self._n_actions])
 
-    def _min_q(self, obs: Tensor, action: Tensor) -> Tensor:
+    def _min_q(self, obs: Obs, action: Tensor) -> Tensor:
         return self.critic(obs, action).squeeze(-1).amin(0)
 
     @contextlib.contextmanager
@@ -262,3 +288,8 @@ class Learner(ABC):
         half = self.config.precision == "bfloat16"
         with threads(int(self._resolved.threads)), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             yield
+
+
+def only(obs: Obs) -> Obs:
+    """A batch [B, ...] as that of a single actor, [1, B, ...]."""
+    return {key: x[None] for key, x in obs.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
@@ -20,9 +21,10 @@ from baldwin.learners.episode_tracker import EpisodeTracker
 from baldwin.learners.learner import Learner, LearnerConfig
 from baldwin.learners.spec import LearnerSpec
 from baldwin.networks import PolicyConfig
+from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.ops.moments import Moments
 from baldwin.replay import Column, ReplayBuffer
-from baldwin.rollout import CollectJob, transitions
+from baldwin.rollout import NEXT_OBS, OBS, CollectJob, final_observations, transitions
 from baldwin.types import Arrays, Metrics, Outcome, State, outcome_from_state, outcome_state
 
 
@@ -88,8 +90,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         super().__init__()
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
         self._streams = 1 + config.actor_lag
-        self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), learner)
-        self.moments = Moments.empty(context.env.obs_size)
+        self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), learner, context.env.obs)
+        self.moments = Moments.empty(context.env.obs.vector_size)
         self._new_moments = self.moments  # of this epoch's observations
         self._asked = 0  # tickets
         self._learned = 0  # tickets
@@ -168,11 +170,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return self._end_epoch() if self._epoch_steps >= self._config.steps_per_epoch else None
 
     def _store(self, outcome: Outcome) -> None:
+        final_obs = final_observations(outcome.arrays)
         for env, rows in zip(self._envs_of(outcome.ticket), transitions(outcome.arrays), strict=True):
             last = self.replay.add(rows, self._tracker.last_index(env))
-            self._tracker.add_steps(env, rows, last)
-            if self._context.policy.normalize_obs:
-                self._new_moments = self._new_moments.merge(Moments.of(rows["obs"]))
+            self._tracker.add_steps(env, rows, last, final_obs)
+            self._new_moments = merge_vectors(self._new_moments, rows, self._context.policy)
 
     def _end_epoch(self) -> Metrics:
         if self._context.policy.normalize_obs:
@@ -245,7 +247,7 @@ def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolic
 def learner_spec(config: Any, context: BuildContext) -> LearnerSpec:
     """All that it takes to make the learner of an update config, anywhere."""
     actions = context.actions
-    return LearnerSpec(context.policy, config, context.env.obs_size, actions.size, not actions.continuous, context.seed)
+    return LearnerSpec(context.policy, config, context.env.obs, actions.size, not actions.continuous, context.seed)
 
 
 def make_replay(context: BuildContext, buffer_size: int, slack: int) -> ReplayBuffer:
@@ -254,23 +256,32 @@ def make_replay(context: BuildContext, buffer_size: int, slack: int) -> ReplayBu
     Raises:
         ConfigError: it does not fit.
     """
-    columns = replay_columns(context.env.obs_size, context.actions.empty_actions())
+    columns = replay_columns(context.env.obs, context.actions.empty_actions())
     try:
         return ReplayBuffer(columns, buffer_size, seed=context.seed, folder=context.folder, slack=slack, shared=context.shared_files)
     except (MemoryError, ValueError, OverflowError) as error:
         raise ConfigError(f"a replay of algorithm.buffer_size={buffer_size} transitions does not fit: {error}. Lower it") from error
 
 
-def replay_columns(obs_size: int, empty_actions: NDArray[Any]) -> dict[str, Column]:
-    """What is stored of a step."""
-    return {
-        "obs": Column("<f4", (obs_size,)),
+def replay_columns(spec: ObservationSpec, empty_actions: NDArray[Any]) -> dict[str, Column]:
+    """What is stored of a step: images once, everything else before and after it."""
+    images = {sensor.key for sensor in spec.images}
+    columns = {
         "action": Column(empty_actions.dtype.str, empty_actions.shape[1:]),
         "reward": Column("<f4"),
-        "next_obs": Column("<f4", (obs_size,)),
         "terminated": Column("|b1"),
         "truncated": Column("|b1"),
     }
+    for key, (dtype, shape) in spec.columns.items():
+        column = Column(np.dtype(dtype).str, shape, frames=spec.frames if key in images else 0)
+        columns |= {OBS + key: column} if key in images else {OBS + key: column, NEXT_OBS + key: column}
+    return columns
+
+
+def merge_vectors(moments: Moments, rows: Arrays, policy: PolicyConfig) -> Moments:
+    """Observation statistics with the vectors of these rows, where the policy normalises them."""
+    name = OBS + VECTOR
+    return moments.merge(Moments.of(rows[name])) if policy.normalize_obs and name in rows else moments
 
 
 def check_head(name: str, head: str, policy: PolicyConfig) -> None:

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
-from baldwin.learners.learner import BatchSampler, Learner, LearnerConfig, TensorBatch
+from baldwin.learners.learner import BatchSampler, Learner, LearnerConfig, TensorBatch, only
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.networks import Adam, PolicyConfig
+from baldwin.networks import Adam, Obs, PolicyConfig
+from baldwin.observations import ObservationSpec
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian
 from baldwin.types import Arrays, Metrics, State
 
@@ -52,11 +53,11 @@ class SACUpdateConfig(LearnerConfig):
             raise ValueError(f"expected target_subset <= n_critics; got {self.target_subset} > {self.n_critics}")
         return self
 
-    def make_learner(self, policy: PolicyConfig, *, obs_size: int, n_actions: int, discrete: bool, seed: int) -> SACBase:
+    def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> SACBase:
         """A new learner for continuous or discrete actions."""
         from baldwin.learners.discrete_sac import DiscreteSAC  # it is a subclass of what is below
 
-        return (DiscreteSAC if discrete else SAC)(policy, self, obs_size=obs_size, n_actions=n_actions, seed=seed)
+        return (DiscreteSAC if discrete else SAC)(policy, self, obs=obs, n_actions=n_actions, seed=seed)
 
 
 class SACConfig(OffPolicyConfig, SACUpdateConfig):
@@ -79,14 +80,14 @@ class SACBase(Learner):
         policy: PolicyConfig,
         config: SACUpdateConfig,
         *,
-        obs_size: int,
+        obs: ObservationSpec,
         n_actions: int,
         n_outputs: int,
         critics: tuple[int, int, int],
         auto_target_entropy: float,
         seed: int,
     ) -> None:
-        super().__init__(policy, config, obs_size=obs_size, n_actions=n_actions, n_outputs=n_outputs, critics=critics, seed=seed)
+        super().__init__(policy, config, obs=obs, n_actions=n_actions, n_outputs=n_outputs, critics=critics, seed=seed)
         self._target_entropy = auto_target_entropy if config.target_entropy == "auto" else config.target_entropy
         start = config.init_alpha if config.alpha == "auto" else config.alpha
         self._set_log_alpha(math.log(start))
@@ -95,10 +96,10 @@ class SACBase(Learner):
         """Critics always, actor and temperature every `policy_delay` updates, targets always."""
         alpha = self._alpha()
         with torch.no_grad():
-            next_out = self.actor.each(batch.next_obs[None])[0]
+            next_out = self.actor.each(only(batch.next_obs))[0]
         report = self._step_critic(batch, next_out, alpha)
         if self.updates % self.config.policy_delay == 0:
-            report |= self._step_actor(batch.obs[None], alpha)
+            report |= self._step_actor(only(batch.obs), alpha)
             report |= self._step_alpha(report["entropy"], alpha)
         self.critic.soft_update(self.config.tau)
         return report
@@ -112,8 +113,8 @@ class SACBase(Learner):
         self.critic.soft_update(self.config.tau)
         return report | self._step_alpha(report["entropy"], alpha)
 
-    def update_actor(self, obs: Tensor) -> dict[str, Tensor]:
-        """Actors alone, each with a batch of its own [P, B, D]."""
+    def update_actor(self, obs: Obs) -> dict[str, Tensor]:
+        """Actors alone, each with a batch of its own [P, B, ...]."""
         report = self._step_actor(obs, self._alpha())
         return {"actor_loss": report["actor_loss"]}
 
@@ -122,7 +123,7 @@ class SACBase(Learner):
         """Loss, Q [N, B] and the policy's entropy; `next_out` [B, out]: the actor's outputs for the next observations."""
 
     @abstractmethod
-    def actor_loss(self, obs: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Loss, summed over the actors, and the policy's entropy."""
 
     def alpha_loss(self, entropy: Tensor) -> Tensor:
@@ -166,10 +167,10 @@ class SACBase(Learner):
         self.updates += 1
         return {"critic_loss": loss.detach(), "q_mean": q.detach(), "entropy": entropy}
 
-    def _step_actor(self, obs: Tensor, alpha: Tensor) -> dict[str, Tensor]:
+    def _step_actor(self, obs: Obs, alpha: Tensor) -> dict[str, Tensor]:
         loss, entropy = self.actor_loss(obs, alpha)
         self.actor.minimize(loss)
-        return {"actor_loss": loss.detach() / len(obs), "entropy": entropy.detach()}
+        return {"actor_loss": loss.detach() / len(self.actor.params), "entropy": entropy.detach()}
 
     def _step_alpha(self, entropy: Tensor, alpha: Tensor) -> dict[str, Tensor]:
         if self.config.alpha == "auto":
@@ -191,15 +192,15 @@ class SACBase(Learner):
 class SAC(SACBase):
     """Continuous actions, in [-1, 1]."""
 
-    def __init__(self, policy: PolicyConfig, config: SACUpdateConfig, *, obs_size: int, n_actions: int, seed: int) -> None:
+    def __init__(self, policy: PolicyConfig, config: SACUpdateConfig, *, obs: ObservationSpec, n_actions: int, seed: int) -> None:
         self.config = config
         super().__init__(
             policy,
             config,
-            obs_size=obs_size,
+            obs=obs,
             n_actions=n_actions,
             n_outputs=2 * n_actions,
-            critics=(config.n_critics, obs_size + n_actions, 1),
+            critics=(config.n_critics, n_actions, 1),
             auto_target_entropy=-float(n_actions),
             seed=seed,
         )
@@ -213,11 +214,11 @@ class SAC(SACBase):
         q = self.critic(batch.obs, batch.action).squeeze(-1)
         return 0.5 * len(q) * mse_loss(q, y.expand_as(q)), q, -log_prob.mean()
 
-    def actor_loss(self, obs: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of alpha log pi(a|s) - Q(s, a), a sampled; the critics are constants."""
         action, log_prob = self._sample(self.actor.each(obs))  # [P, B, A], [P, B]
         q = self._actor_q(self.critic.frozen(obs, action).squeeze(-1))
-        return (alpha * log_prob - q).mean() * len(obs), -log_prob.mean()
+        return (alpha * log_prob - q).mean() * len(self.actor.params), -log_prob.mean()
 
     def _sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = split_gaussian(out)

@@ -7,13 +7,14 @@ from typing import Protocol
 
 from baldwin.learners.learner import Learner, LearnerConfig
 from baldwin.networks import PolicyConfig
+from baldwin.observations import ObservationSpec
 from baldwin.ops import seeds
 
 
 class UpdateConfig(Protocol):
     """The config of an update rule, which knows its learner."""
 
-    def make_learner(self, policy: PolicyConfig, *, obs_size: int, n_actions: int, discrete: bool, seed: int) -> Learner:
+    def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> Learner:
         """A new learner."""
 
     def resolved(self) -> LearnerConfig:
@@ -26,7 +27,7 @@ class LearnerSpec:
 
     policy: PolicyConfig
     config: UpdateConfig
-    obs_size: int
+    obs: ObservationSpec
     n_actions: int
     discrete: bool
     seed: int
@@ -34,4 +35,4 @@ class LearnerSpec:
     def make(self, ticket: int | None = None) -> Learner:
         """A new learner, with the random numbers of the run or of one ticket."""
         seed = self.seed if ticket is None else seeds.mix(self.seed, ticket)
-        return self.config.make_learner(self.policy, obs_size=self.obs_size, n_actions=self.n_actions, discrete=self.discrete, seed=seed)
+        return self.config.make_learner(self.policy, obs=self.obs, n_actions=self.n_actions, discrete=self.discrete, seed=seed)

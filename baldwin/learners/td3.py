@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
-from baldwin.learners.learner import Learner, LearnerConfig, TensorBatch
+from baldwin.learners.learner import Learner, LearnerConfig, TensorBatch, only
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.networks import PolicyConfig
+from baldwin.networks import Obs, PolicyConfig
+from baldwin.observations import ObservationSpec
 from baldwin.types import State
 
 
@@ -25,9 +26,9 @@ class TD3UpdateConfig(LearnerConfig):
     target_noise_clip: float = Field(0.5, ge=0, description="Bound of that noise")
     policy_delay: PositiveInt = Field(2, description="Critic updates for each update of actor and targets")
 
-    def make_learner(self, policy: PolicyConfig, *, obs_size: int, n_actions: int, discrete: bool, seed: int) -> TD3:
+    def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> TD3:
         """A new learner; TD3 has no discrete actions."""
-        return TD3(policy, self, obs_size=obs_size, n_actions=n_actions, seed=seed)
+        return TD3(policy, self, obs=obs, n_actions=n_actions, seed=seed)
 
 
 class TD3Config(OffPolicyConfig, TD3UpdateConfig):
@@ -50,16 +51,16 @@ class TD3(Learner):
 
     config: TD3UpdateConfig
 
-    def __init__(self, policy: PolicyConfig, config: TD3UpdateConfig, *, obs_size: int, n_actions: int, seed: int) -> None:
+    def __init__(self, policy: PolicyConfig, config: TD3UpdateConfig, *, obs: ObservationSpec, n_actions: int, seed: int) -> None:
         self.config = config
-        critics = (2, obs_size + n_actions, 1)
-        super().__init__(policy, config, obs_size=obs_size, n_actions=n_actions, n_outputs=n_actions, critics=critics, seed=seed)
+        critics = (2, n_actions, 1)
+        super().__init__(policy, config, obs=obs, n_actions=n_actions, n_outputs=n_actions, critics=critics, seed=seed)
 
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Algorithm 1: critics always, actor and targets every `policy_delay` updates."""
         report = self._step_critic(batch)
         if self.updates % self.config.policy_delay == 0:
-            report |= self.update_actor(batch.obs[None])
+            report |= self.update_actor(only(batch.obs))
             self.actor.soft_update(self.config.tau)
             self.critic.soft_update(self.config.tau)
         return report
@@ -76,11 +77,11 @@ class TD3(Learner):
         self.updates += 1
         return {"critic_loss": loss.detach(), "q_mean": q.detach()}
 
-    def update_actor(self, obs: Tensor) -> dict[str, Tensor]:
-        """Actors alone, each with a batch of its own [P, B, D]."""
+    def update_actor(self, obs: Obs) -> dict[str, Tensor]:
+        """Actors alone, each with a batch of its own [P, B, ...]."""
         loss = self.actor_loss(obs)
         self.actor.minimize(loss)
-        return {"actor_loss": loss.detach() / len(obs)}
+        return {"actor_loss": loss.detach() / len(self.actor.params)}
 
     def critic_loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
         """Sum over both critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s')); and Q [2, B]."""
@@ -93,10 +94,10 @@ class TD3(Learner):
         q = self.critic(batch.obs, batch.action).squeeze(-1)
         return len(q) * mse_loss(q, y.expand_as(q)), q
 
-    def actor_loss(self, obs: Tensor) -> Tensor:
+    def actor_loss(self, obs: Obs) -> Tensor:
         """- mean Q1(s, pi(s)), summed over the actors; the critics are constants."""
         action = torch.tanh(self.actor.each(obs))  # [P, B, A]
-        return -self.critic.frozen(obs, action, first=1).mean() * len(obs)
+        return -self.critic.frozen(obs, action, first=1).mean() * len(self.actor.params)
 
     def frozen_critic(self, state: State) -> dict[str, NDArray[np.float32]]:
         """The actor's loss reads only the first critic."""

@@ -1,25 +1,38 @@
-"""From observations to actions: flat vectors in, many individuals at once, no copies of modules."""
+"""From observations to actions: networks as families of functions of flat parameter vectors, many individuals at once."""
 
-from baldwin.networks import mlp, module  # noqa: F401 - they register themselves
-from baldwin.networks.actions import ActionMap
-from baldwin.networks.config import NetworkConfig, PolicyConfig
-from baldwin.networks.greedy import GreedyPolicy, Normalizer
-from baldwin.networks.network import NETWORKS, Forward, Network, make_network
-from baldwin.networks.stacked import Adam, StackedNetwork
+from baldwin.networks import module, sensor_network  # noqa: F401 - they register themselves
+from baldwin.networks.actions import ActionMap, mask_logits
+from baldwin.networks.config import EncoderConfig, MemoryConfig, NetworkConfig, PolicyConfig
+from baldwin.networks.distributions import ActionDistribution
+from baldwin.networks.encoders import ENCODERS
+from baldwin.networks.greedy import REFERENCE, GreedyPolicy, Normalizer, ObservationBuffer
+from baldwin.networks.memory import MEMORIES
+from baldwin.networks.network import NETWORKS, Forward, Inputs, Network, make_network
+from baldwin.networks.stacked import Adam, Obs, StackedNetwork
 from baldwin.networks.stacked_policies import StackedPolicies, stack_trials
 
 __all__ = [
+    "ENCODERS",
+    "MEMORIES",
     "NETWORKS",
+    "REFERENCE",
+    "ActionDistribution",
     "ActionMap",
     "Adam",
+    "EncoderConfig",
     "Forward",
     "GreedyPolicy",
+    "Inputs",
+    "MemoryConfig",
     "Network",
     "NetworkConfig",
     "Normalizer",
+    "Obs",
+    "ObservationBuffer",
     "PolicyConfig",
     "StackedNetwork",
     "StackedPolicies",
     "make_network",
+    "mask_logits",
     "stack_trials",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -13,20 +14,30 @@ from torch import Tensor
 
 from baldwin.errors import ConfigError
 
+ILLEGAL = -1e9
+"""The logit of an illegal choice: its probability is exactly zero, and zero times its logarithm is zero, not NaN."""
+
+
+def mask_logits(logits: Tensor, mask: Tensor) -> Tensor:
+    """Logits [..., n] with ILLEGAL where the mask [..., n] is false. A row without a legal choice, as after an episode's end, stays as it is."""
+    return torch.where(mask | ~mask.any(-1, keepdim=True), logits, ILLEGAL)
+
 
 class ActionMap:
     """Argmax for discrete actions, scaled to the Box for continuous ones; the network needs `outputs` of them.
 
-    A network with a Gaussian head has as many outputs again, the logs of the standard deviations: greedy is the mean.
+    A network with a Gaussian head has as many outputs again for continuous actions, the logs of the standard deviations: greedy is the mean.
     A Dict or a Tuple of action spaces, also nested, is made of a map for each part, which gets its own slice of the outputs.
+    A mask has a flag for every discrete choice, part after part; greedy actions are the best of the legal ones.
     """
 
     def __init__(self, space: gym.Space[Any], squash: str, head: str = "deterministic") -> None:
-        self._space, self._squash = space, squash
-        self._gaussian = head == "gaussian" and isinstance(space, spaces.Box)
+        self.space, self._squash = space, squash
+        self.gaussian = head == "gaussian" and isinstance(space, spaces.Box)
         self.size: int  # numbers of an action, or of what it is chosen by
         self.bounded = True
         self.continuous = isinstance(space, spaces.Box)
+        self.parts: dict[Any, ActionMap] = {}
         if isinstance(space, spaces.Box):
             self.size = int(np.prod(space.shape))
             bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
@@ -46,8 +57,8 @@ class ActionMap:
             self.size = int(np.prod(space.shape))
         elif isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces):
             named = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-            self._parts: dict[Any, ActionMap] = {name: ActionMap(part, squash) for name, part in named}
-            self.size = sum(part.size for part in self._parts.values())
+            self.parts = {name: ActionMap(part, squash, head) for name, part in named}
+            self.size = sum(part.size for part in self.parts.values())
         else:
             raise ConfigError(
                 f"no policy for the action space {space}: expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them. "
@@ -57,7 +68,19 @@ class ActionMap:
     @property
     def mixed(self) -> bool:
         """Actions are dicts or tuples; many of them are an array of objects."""
-        return isinstance(self._space, spaces.Dict | spaces.Tuple)
+        return bool(self.parts)
+
+    @property
+    def outputs(self) -> int:
+        """What the network must give."""
+        if self.parts:
+            return sum(part.outputs for part in self.parts.values())
+        return self.size * (2 if self.gaussian else 1)
+
+    @property
+    def mask_size(self) -> int:
+        """Flags of an action mask: one for each discrete choice."""
+        return sum(part.mask_size for part in self.parts.values()) if self.parts else 0 if self.continuous else self.size
 
     def empty_actions(self) -> NDArray[Any]:
         """No actions, [0, size] or [0], as learners store them: continuous in [-1, 1], or indices."""
@@ -68,47 +91,72 @@ class ActionMap:
         """Half of the widest action's range."""
         return float(self._half.max())
 
-    @property
-    def outputs(self) -> int:
-        """What the network must give."""
-        return self.size * (2 if self._gaussian else 1)
+    def check_mask(self, mask_size: int) -> None:
+        """Refuse a mask that does not fit.
 
-    def __call__(self, out: Tensor, noise: Tensor | None = None) -> NDArray[Any]:
-        """Actions [k, ...] for outputs [k, size]; noise [k, size] is in units of half the Box and stays inside it."""
-        space = self._space
+        Raises:
+            ConfigError: with how many flags it should have.
+        """
+        if mask_size and mask_size != self.mask_size:
+            raise ConfigError(
+                f"the action mask has {mask_size} flags; expected {self.mask_size}, one for each choice of the action space {self.space}"
+            )
+
+    def __call__(self, out: Tensor, noise: Tensor | None = None, mask: Tensor | None = None) -> NDArray[Any]:
+        """Actions [k, ...] for outputs [k, outputs]; noise [k, size] is in units of half the Box and stays inside it."""
+        space = self.space
         if isinstance(space, spaces.Box):
-            out = out[:, : self.size] if self._gaussian else out
+            out = out[:, : self.size] if self.gaussian else out
             return self._as_box(self._boxed(out, noise))
-        if isinstance(space, spaces.Discrete):
-            return out.argmax(1).numpy() + int(space.start)
+        if self.parts:
+            return self._join(out, mask)
+        if isinstance(space, spaces.MultiBinary):
+            chosen = out > 0 if mask is None else (out > 0) & mask
+            return chosen.numpy().astype(np.int8).reshape(-1, *space.shape)
         if isinstance(space, spaces.MultiDiscrete):
-            choices = [part.argmax(1) for part in torch.split(out, [int(n) for n in space.nvec], 1)]
+            choices = [part.argmax(1) for part in self.branches(out, mask)]
             return torch.stack(choices, 1).numpy() + space.start
-        if self.mixed:
-            return self._join(out)
-        return (out > 0).numpy().astype(np.int8).reshape(-1, *space.shape)  # type: ignore[misc]
+        out = out if mask is None else mask_logits(out, mask)
+        return np.asarray(out.argmax(1).numpy() + int(space.start))  # type: ignore[attr-defined]
 
-    def _join(self, out: Tensor) -> NDArray[Any]:
-        """The parts' actions for outputs [k, size], as dicts or tuples [k]."""
-        slices = torch.split(out, [part.size for part in self._parts.values()], 1)
-        columns = [part(own) for part, own in zip(self._parts.values(), slices, strict=True)]
-        rows = np.empty(len(out), object)
+    def branches(self, out: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Logits [..., n] of each branch of MultiDiscrete, illegal ones masked."""
+        sizes = [int(n) for n in self.space.nvec]  # type: ignore[attr-defined]
+        logits = torch.split(out, sizes, -1)
+        return list(logits) if mask is None else [mask_logits(own, m) for own, m in zip(logits, torch.split(mask, sizes, -1), strict=True)]
+
+    def slices(self, out: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """The outputs and the mask of each part of a Dict or Tuple."""
+        at = masked = 0
+        for part in self.parts.values():
+            own = None if mask is None or not part.mask_size else mask[..., masked : masked + part.mask_size]
+            yield out[..., at : at + part.outputs], own
+            at, masked = at + part.outputs, masked + part.mask_size
+
+    def _join(self, out: Tensor, mask: Tensor | None) -> NDArray[Any]:
+        """The parts' actions as dicts or tuples [k]."""
+        columns = [part(own, mask=m) for part, (own, m) in zip(self.parts.values(), self.slices(out, mask), strict=True)]
+        return self.join_rows(columns)
+
+    def join_rows(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
+        """Dicts or tuples [k] of the parts' actions [k, ...]."""
+        rows = np.empty(len(columns[0]), object)
         for n, values in enumerate(zip(*columns, strict=True)):
-            rows[n] = dict(zip(self._parts, values, strict=True)) if isinstance(self._space, spaces.Dict) else values
+            rows[n] = dict(zip(self.parts, values, strict=True)) if isinstance(self.space, spaces.Dict) else values
         return rows
 
     def unscale_action(self, unit: NDArray[Any]) -> NDArray[Any]:
         """What the environment takes for actions as learners know them: within [-1, 1], or the index of a choice."""
-        if isinstance(self._space, spaces.Discrete):
-            return unit + int(self._space.start)
+        if isinstance(self.space, spaces.Discrete):
+            return unit + int(self.space.start)
         known = torch.from_numpy(unit)
         return self._as_box(known.clone() if self._unit else self._middle + self._half * known)  # an environment may write into it
 
     def _as_box(self, actions: Tensor) -> NDArray[Any]:
-        boxed: NDArray[Any] = actions.numpy().astype(self._space.dtype, copy=False).reshape(-1, *(self._space.shape or ()))
-        if self._unit or self._squash == "none" or not isinstance(self._space, spaces.Box):
+        boxed: NDArray[Any] = actions.numpy().astype(self.space.dtype, copy=False).reshape(-1, *(self.space.shape or ()))
+        if self._unit or self._squash == "none" or not isinstance(self.space, spaces.Box):
             return boxed
-        return boxed.clip(self._space.low, self._space.high)  # scaling may round to just outside
+        return boxed.clip(self.space.low, self.space.high)  # scaling may round to just outside
 
     def _boxed(self, out: Tensor, noise: Tensor | None) -> Tensor:
         if self._squash == "tanh":

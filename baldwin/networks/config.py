@@ -1,36 +1,30 @@
-"""Which network, and what surrounds it."""
+"""Which network, of which parts, and what surrounds it."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from baldwin.config_base import ConfigModel
+from baldwin.networks.encoders import CONV_STACKS, ENCODERS
+from baldwin.networks.memory import MEMORIES
 from baldwin.networks.network import NETWORKS
 
+Activation = Literal["tanh", "relu", "selu", "leaky-relu"]
+AUTO, NONE = "auto", "none"
 
-class NetworkConfig(ConfigModel):
-    """A network from vectors to vectors."""
 
-    kind: str = Field("mlp", description="mlp, module for your own nn.Module, or a plugin's")
-    hidden: list[PositiveInt] = Field([64, 64], description="Units of each hidden layer; [] is linear")
-    activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "tanh"
-    init: Literal["normc", "xavier", "torch"] = Field(
-        "normc", description="normc: unit-norm weights, zero bias; xavier: uniform, zero bias; torch: nn.Linear's own"
-    )
-    output_scale: float = Field(0.01, gt=0, description="normc: the norm of each output unit's weights")
-    module: str | None = Field(None, description="package.module:Class of your own nn.Module, made as Class(n_inputs, n_outputs, **kwargs)")
+class ModuleConfig(ConfigModel):
+    """A part that may be a user's own nn.Module."""
+
+    kind: str
+    module: str | None = Field(None, description="package.module:Class of your own nn.Module (docs/policies.md)")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to your module")
 
     def foreign_code(self) -> list[str]:
-        """The class of `module`, if it is set."""
-        return [f"module={self.module}"] if self.module else []
-
-    @field_validator("kind")
-    @classmethod
-    def _kind_is_registered(cls, value: str) -> str:
-        return NETWORKS.check(value)
+        """The class of `module`, if it is set, and those of nested parts."""
+        return ([f"module={self.module}"] if self.module else []) + super().foreign_code()
 
     @model_validator(mode="before")
     @classmethod
@@ -44,15 +38,120 @@ class NetworkConfig(ConfigModel):
         return self
 
 
-class PolicyConfig(NetworkConfig):
-    """The policy: its network, its head, and the normalisation of observations."""
+class EncoderConfig(ModuleConfig):
+    """How one sensor is read."""
 
+    kind: str = Field(AUTO, description="flat: as it is; mlp; conv; module for your own nn.Module; auto: conv for images, else flat")
+    conv: Literal["auto", "small", "nature", "impala", "strided"] = Field(
+        "auto",
+        description="small: 3x3 of 16 and 32; nature: DQN's; impala: residual; strided: four 3x3 of 32 with stride 2; auto: nature from 36 pixels on, "
+        "else small",
+    )
+    hidden: list[PositiveInt] | None = Field(
+        None, description="Layers of mlp (default 64), or behind the convolutions (default 128, 512, 256, none)"
+    )
+    size: PositiveInt = Field(64, description="module: features that it gives")
+    activation: Activation | None = Field(None, description="Default: relu for conv, the network's own for mlp")
+    norm: Literal["none", "virtual-batch"] = Field(
+        "none", description="virtual-batch: normalise each channel by the statistics of a fixed batch (arXiv 1606.03498); for strategies"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, data: Any) -> Any:
+        """`camera: nature` is short for `camera: {kind: conv, conv: nature}`; `conv: nature` implies the kind."""
+        if isinstance(data, str):
+            data = {"conv": data} if data in CONV_STACKS else {"kind": data}
+        return {"kind": "conv"} | data if isinstance(data, dict) and data.get("conv") else data
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_is_registered(cls, value: str) -> str:
+        return value if value == AUTO else ENCODERS.check(value)
+
+
+class MemoryConfig(ModuleConfig):
+    """What is carried from step to step of an episode."""
+
+    kind: str = Field(NONE, description="none, lstm, gru, attention, module for your own nn.Module, or a plugin's")
+    size: PositiveInt = Field(64, description="Units")
+    window: PositiveInt = Field(16, description="attention: steps that it looks at")
+    heads: PositiveInt = Field(4, description="attention: heads")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, data: Any) -> Any:
+        return {"kind": data} if isinstance(data, str) else data
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_is_registered(cls, value: str) -> str:
+        return value if value == NONE else MEMORIES.check(value)
+
+
+class NetworkConfig(ModuleConfig):
+    """A network: an encoder for each sensor, memory, and a perceptron; or a module of your own."""
+
+    kind: str = Field("mlp", description="mlp: made of the parts below; module for your own nn.Module; or a plugin's")
+    hidden: list[PositiveInt] = Field([64, 64], description="Units of each hidden layer behind encoders and memory; [] is linear")
+    activation: Activation = "tanh"
+    init: Literal["normc", "xavier", "torch"] = Field(
+        "normc", description="normc: unit-norm weights, zero bias; xavier: uniform, zero bias; torch: nn.Linear's own"
+    )
+    output_scale: float = Field(0.01, gt=0, description="normc: the norm of each output unit's weights")
+    images: EncoderConfig = Field(EncoderConfig(), description="The encoder of every image that `encoders` does not name")
+    encoders: dict[str, EncoderConfig] = Field(default_factory=dict, description="Encoders of single sensors, by name")
+
+    def foreign_code(self) -> list[str]:
+        """Classes of modules, also of encoders."""
+        return super().foreign_code() + [f"encoders.{name}.{f}" for name, e in self.encoders.items() for f in e.foreign_code()]
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_is_registered(cls, value: str) -> str:
+        return NETWORKS.check(value)
+
+    @property
+    def has_virtual_batch_norm(self) -> bool:
+        """Whether some encoder needs a reference batch."""
+        return any(e.norm != NONE for e in (self.images, *self.encoders.values()))
+
+
+class PolicyConfig(NetworkConfig):
+    """The policy: its network, its memory, its head, and the normalisation of observations."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "convnet-lstm": {
+            "images": {"conv": "strided", "activation": "selu"},
+            "memory": {"kind": "lstm", "size": 256},
+            "hidden": [],
+            "init": "torch",
+        },
+        "nature": {"images": {"conv": "nature"}, "hidden": [], "activation": "relu", "init": "torch"},
+    }
+
+    network: Literal["convnet-lstm", "nature"] | None = Field(
+        None,
+        description="Defaults of the other keys: convnet-lstm (four convolutions, LSTM 256, as in pytorch-es) or nature (DQN's convolutions, 512 units)",
+    )
+    memory: MemoryConfig = MemoryConfig()
     squash: Literal["tanh", "clip", "none"] = Field(
         "tanh", description="How outputs become continuous actions within the Box; none passes them on as they are"
     )
     head: Literal["deterministic", "gaussian"] = Field(
         "deterministic", description="gaussian: continuous actions get a learned standard deviation, for sac; greedy is still the mean"
     )
-    normalize_obs: bool = Field(True, description="Scale observations by running statistics, frozen within a generation")
+    normalize_obs: bool = Field(True, description="Scale vector sensors by running statistics, frozen within a generation")
     obs_clip: float = Field(5.0, gt=0, allow_inf_nan=True, description="Normalised observations are clipped to +- this; .inf: not at all")
     obs_std_floor: float = Field(0.1, gt=0, description="Smallest standard deviation that observations are divided by")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset_fills_gaps(cls, data: Any) -> Any:
+        chosen = data.get("network") if isinstance(data, dict) else None
+        return cls.presets[chosen] | data if isinstance(chosen, str) and chosen in cls.presets else data
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the config asks for memory; a module of your own may have some, too."""
+        return self.memory.kind != NONE

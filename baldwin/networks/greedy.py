@@ -1,27 +1,31 @@
-"""The trained policy as one object: network, normaliser and action map."""
+"""The trained policy as one object: network, normaliser, frame stack, memory and action map."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from baldwin.networks.actions import ActionMap
 from baldwin.networks.config import PolicyConfig
-from baldwin.networks.network import make_network
+from baldwin.networks.network import Inputs, initial_state, make_network
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
 from baldwin.ops.moments import Moments
+
+REFERENCE = "reference/"
+"""Prefix of a policy's arrays: the fixed observations of virtual batch normalisation."""
 
 
 class Normalizer:
-    """x -> clip((x - mean) / std): frozen statistics, or nothing at all."""
+    """x -> clip((x - mean) / std) for the vector sensors: frozen statistics, or nothing at all."""
 
     def __init__(self, config: PolicyConfig, moments: Moments) -> None:
-        self._active = config.normalize_obs
+        self._active = config.normalize_obs and len(moments.mean) > 0
         self._clip = config.obs_clip
         self.mean = torch.from_numpy(moments.mean.astype(np.float32))
         self.std = torch.from_numpy(moments.std(config.obs_std_floor).astype(np.float32))
@@ -31,30 +35,86 @@ class Normalizer:
         self.mean, self.std = self.mean.to(device), self.std.to(device)
         return self
 
-    def __call__(self, obs: Tensor) -> Tensor:
-        """Normalised observations [..., obs]."""
-        return ((obs - self.mean) / self.std).clamp_(-self._clip, self._clip) if self._active else obs
+    def __call__(self, obs: Inputs) -> Inputs:
+        """The observation with normalised vectors [..., V]."""
+        if not self._active:
+            return obs
+        return {**obs, VECTOR: ((obs[VECTOR] - self.mean) / self.std).clamp_(-self._clip, self._clip)}
+
+
+class ObservationBuffer:
+    """The newest observation of some environments side by side, as the network takes it: all frames of each image, float32 vectors.
+
+    An episode begins with its first frame, repeated.
+    """
+
+    def __init__(self, spec: ObservationSpec, width: int) -> None:
+        self._channels = {s.key: s.shape[0] for s in spec.images}
+        self._frames = spec.frames
+        self.arrays: Observation = {}
+        for key, (dtype, shape) in spec.columns.items():
+            shape = (shape[0] * spec.frames, *shape[1:]) if key in self._channels else shape
+            self.arrays[key] = np.zeros((width, *shape), dtype)
+        self._share()
+
+    def begin(self, rows: Any, obs: Observation) -> None:
+        """Episodes begin in these rows with the observations [k, ...]."""
+        for key, array in self.arrays.items():
+            array[rows] = np.tile(obs[key], (1, self._frames, 1, 1)) if self._frames > 1 and key in self._channels else obs[key]
+
+    def advance(self, rows: Any, obs: Observation) -> None:
+        """Episodes go on in these rows to the observations [k, ...]."""
+        for key, array in self.arrays.items():
+            if self._frames > 1 and key in self._channels:
+                array[rows] = np.concatenate((array[rows][:, self._channels[key] :], obs[key]), 1)
+            else:
+                array[rows] = obs[key]
+
+    def keep(self, rows: NDArray[np.intp]) -> None:
+        """Go on with these rows only."""
+        self.arrays = {key: array[rows] for key, array in self.arrays.items()}
+        self._share()
+
+    def _share(self) -> None:
+        self.tensors = {key: torch.from_numpy(array) for key, array in self.arrays.items()}  # the same memory
 
 
 class GreedyPolicy(nn.Module):
-    """One trained individual: `act(obs)` gives the action for one raw observation."""
+    """One trained individual: `act(obs)` gives the action for one raw observation; `reset()` when an episode begins."""
 
     def __init__(
-        self, config: PolicyConfig, obs_space: gym.Space[Any], action_space: gym.Space[Any], params: NDArray[np.float32], moments: Moments
+        self, config: PolicyConfig, spec: ObservationSpec, action_space: gym.Space[Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
+        """`arrays`: `params` [D], `obs_moments`, and what else the policy was saved with."""
         super().__init__()
-        self._space, self._normalize = obs_space, Normalizer(config, moments)
+        self._spec, self._normalize = spec, Normalizer(config, Moments.unpack(arrays["obs_moments"]))
         self.action_map = ActionMap(action_space, config.squash, config.head)
-        self._network = make_network(config, len(moments.mean), self.action_map.outputs)
-        self.params = nn.Parameter(torch.from_numpy(np.array(params, np.float32)), requires_grad=False)
+        self._network = make_network(config, spec, self.action_map.outputs)
+        reference = {name.removeprefix(REFERENCE): array for name, array in arrays.items() if name.startswith(REFERENCE)}
+        if reference:
+            self._network.set_reference(reference)
+        self.params = nn.Parameter(torch.from_numpy(np.array(arrays["params"], np.float32)), requires_grad=False)
+        self.reset()
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """Network outputs [k, out] for raw flat observations [k, obs]."""
-        return self._network.bind(self.params.expand(len(obs), -1))(self._normalize(obs))
+    def reset(self) -> None:
+        """Forget the episode: memory and earlier frames."""
+        self._forward = self._network.bind(self.params[None], fixed=True)
+        self._state = initial_state(self._network, 1, 1)
+        self._seen = ObservationBuffer(self._spec, 1)
+        self._begun = False
+
+    def forward(self, obs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Network outputs [B, out] and the next state for raw observations [B, ...] and states [B, S]."""
+        inputs = self._normalize(obs)
+        out, state = self._forward({key: x.unsqueeze(0) for key, x in inputs.items()}, state.unsqueeze(0))
+        return out[0], state[0]
 
     @torch.inference_mode()
-    def act(self, obs: Any) -> Any:
-        """The greedy action for one observation of the environment."""
-        flat = np.asarray(spaces.flatten(self._space, obs), np.float32).reshape(1, -1)
-        action = self.action_map(self(torch.from_numpy(flat)))[0]
+    def act(self, obs: Any, info: Mapping[str, Any] | None = None) -> Any:
+        """The greedy action for the next observation of an episode. `info` is only read for its `action_mask`."""
+        (self._seen.advance if self._begun else self._seen.begin)(slice(None), self._spec.read(obs, info))
+        self._begun = True
+        out, state = self(self._seen.tensors, self._state[0])
+        self._state = state[None]
+        action = self.action_map(out, mask=self._seen.tensors.get(ACTION_MASK))[0]
         return action.item() if isinstance(action, np.generic) else action

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.networks.network import Forward, Network
+from baldwin.networks.network import ACTION, Forward, Network
+from baldwin.observations import map_arrays
 from baldwin.types import State
 
 ADAM: dict[str, Any] = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "maximize": False}
@@ -42,18 +44,26 @@ class Adam:
         self._state = {name: torch.from_numpy(np.array(state[name])).to(self._params.device) for name in self._state}
 
 
+Obs = Mapping[str, Tensor]
+"""An observation as tensors, vectors normalised."""
+
+
 class StackedNetwork:
-    """N networks with parameters [N, D] and their Adam, and target networks (not necessarily as many) that follow them slowly."""
+    """N networks with parameters [N, D] and their Adam, and target networks (not necessarily as many) that follow them slowly.
+
+    They have no memory. Critics of continuous actions get an action besides the observation.
+    """
 
     def __init__(self, network: Network, params: NDArray[np.float32], lr: float, device: torch.device) -> None:
         self._network, self._lr, self._device = network, lr, device
+        self._no_state = torch.empty(0, device=device)
         self.reset(params)
 
     def reset(self, params: NDArray[np.float32]) -> None:
         """Start again from these parameters, targets included, with a fresh optimiser."""
         self.params = self._tensor(params).requires_grad_()
-        self.each = self._network.bind_batches(self.params)  # [N, B, in] -> [N, B, out]: inputs of its own for every network
-        self._frozen = {n: self._network.bind_batches(self.params.detach()[:n]) for n in {1, len(params)}}
+        self._online = self._network.bind(self.params)
+        self._frozen = {n: self._network.bind(self.params.detach()[:n]) for n in {1, len(params)}}
         self.reset_optimizer()
         self.set_target(params)
 
@@ -64,27 +74,37 @@ class StackedNetwork:
     def set_target(self, params: NDArray[np.float32]) -> None:
         """Replace the target parameters [M, D]."""
         self.target = self._tensor(params)
-        self._target_each = self._network.bind_batches(self.target)
+        self._slow = self._network.bind(self.target)
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        """Outputs [N, ..., out] of all networks for the same inputs, concatenated from parts [..., in_i]."""
-        return _for_all(self.each, len(self.params), inputs)
+    def each(self, obs: Obs) -> Tensor:
+        """Outputs [N, B, out] for observations [N, B, ...]: every network has its own."""
+        return self._online(obs, self._no_state)[0]
 
-    def frozen(self, *inputs: Tensor, first: int | None = None) -> Tensor:
-        """The same with constant parameters: gradients flow to the inputs only. `first` (1 or N): only so many networks."""
-        count = len(self.params) if first is None else first
-        return _for_all(self._frozen[count], count, inputs)
+    def __call__(self, obs: Obs, action: Tensor | None = None) -> Tensor:
+        """Outputs [N, B, out] of all networks for the same observations [B, ...], and actions [B, A]."""
+        return self._for_all(self._online, len(self.params), obs, action)
 
-    def target_forward(self, *inputs: Tensor) -> Tensor:
+    def target_forward(self, obs: Obs, action: Tensor | None = None) -> Tensor:
         """The same by the target networks."""
-        return _for_all(self._target_each, len(self.target), inputs)
+        return self._for_all(self._slow, len(self.target), obs, action)
 
-    def split(self, x: Tensor, target: bool = False) -> Tensor:
-        """Outputs [B, out] for one batch [B, in], of which each network, or each target network, gets an equal share."""
-        forward, count = (self._target_each, len(self.target)) if target else (self.each, len(self.params))
-        share = -(-len(x) // count)
-        padded = x if count * share == len(x) else x[torch.arange(count * share, device=x.device) % len(x)]
-        return forward(padded.view(count, share, -1)).flatten(0, 1)[: len(x)]
+    def frozen(self, obs: Obs, action: Tensor | None = None, first: int | None = None) -> Tensor:
+        """Outputs [N, P, B, out] for [P, B, ...], with constant parameters. `first` (1 or N): only so many networks."""
+        count = len(self.params) if first is None else first
+        batch = next(iter(obs.values())).shape[:2]
+        merged = map_arrays(lambda x: x.flatten(0, 1), obs)
+        out = self._for_all(self._frozen[count], count, merged, None if action is None else action.flatten(0, 1))
+        return out.view(count, *batch, -1)
+
+    def split(self, obs: Obs, target: bool = False) -> Tensor:
+        """Outputs [B, out] for one batch [B, ...], of which each network, or each target network, gets an equal share."""
+        forward, count = (self._slow, len(self.target)) if target else (self._online, len(self.params))
+        size = len(next(iter(obs.values())))
+        share = -(-size // count)
+        if count * share != size:
+            rows = torch.arange(count * share, device=self._device) % size
+            obs = map_arrays(lambda x: x[rows], obs)
+        return forward(map_arrays(lambda x: x.view(count, share, *x.shape[1:]), obs), self._no_state)[0].flatten(0, 1)[:size]
 
     def minimize(self, loss: Tensor) -> None:
         """One Adam step down the gradient of the loss."""
@@ -111,8 +131,6 @@ class StackedNetwork:
     def _tensor(self, values: NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
 
-
-def _for_all(forward: Forward, count: int, inputs: tuple[Tensor, ...]) -> Tensor:
-    x = torch.cat(inputs, -1) if len(inputs) > 1 else inputs[0]
-    out = forward((x if x.ndim == 2 else x.reshape(-1, x.shape[-1])).expand(count, -1, -1))
-    return out if x.ndim == 2 else out.view(count, *x.shape[:-1], out.shape[-1])
+    def _for_all(self, forward: Forward, count: int, obs: Obs, action: Tensor | None) -> Tensor:
+        inputs = obs if action is None else {**obs, ACTION: action}
+        return forward(map_arrays(lambda x: x.expand(count, *x.shape), inputs), self._no_state)[0]

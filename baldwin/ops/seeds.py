@@ -25,6 +25,7 @@ class Stream(IntEnum):
     CRITIC = 11
     HYBRID = 12
     MIXING = 13
+    REFERENCE = 14
 
 
 def sequence(seed: int, *path: int) -> np.random.SeedSequence:

@@ -4,6 +4,10 @@ A row's index counts from the first row ever written; row i lies at position i m
 there is `next_index`: the index of the row that came next in the same episode, or -1. So episodes, and segments of
 several environments, may lie anywhere, and n-step windows are built when they are sampled.
 
+Images are stored once: the next observation of a row is the image of the row that came next, and a stack of frames is
+found by going back along `previous_index`. Only the image after the last row of an episode, or of rows that were added together, is
+stored besides, in a ring of its own to which `tail_index` points; its files take space as they are written.
+
 The ring is longer than what may be sampled (`capacity`): the slack keeps what an earlier checkpoint could still sample,
 so that going back to it needs no copy of the data. Columns in a folder are memory-mapped files: other processes read
 them without copies, and a checkpoint only waits for what is not on the disk yet. It holds checksums of the rows, chunk by
@@ -15,22 +19,25 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.errors import ReplayError
+from baldwin.observations import Observation
 from baldwin.ops import seeds
 from baldwin.types import Arrays, Batch, State
 
 RESERVE = 1 << 22  # bytes of a file that are claimed from the disk at a time
 CHUNK = 4096  # rows that share a checksum
-NEXT_INDEX, WRITTEN = "next_index", "written"
+NEXT_INDEX, PREVIOUS_INDEX, TAIL_INDEX, WRITTEN = "next_index", "previous_index", "tail_index", "written"
+OBS, NEXT_OBS, TAIL = "obs/", "next_obs/", "tail/"
 
 
 class Column(NamedTuple):
@@ -38,6 +45,7 @@ class Column(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...] = ()
+    frames: int = 0  # of an image: how many are seen at once; its next observation is not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +58,27 @@ class ReplayView:
     first: int  # the oldest index that may be sampled
     total: int  # one past the newest
     arrays: dict[str, NDArray[Any]]
+    tail_length: int = 0
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Files travel by name; without any, what can be sampled travels itself."""
         if self.folder is not None:
-            return self.folder, self.columns, self.length, self.first, self.total, {}
-        count, indices = len(self), np.arange(self.first, self.total)
-        arrays = {name: np.empty((count, *a.shape[1:]), a.dtype) for name, a in self.arrays.items()}
-        for name, array in arrays.items():
-            array[indices % max(1, count)] = self.arrays[name][indices % self.length]
-        return None, self.columns, count, self.first, self.total, arrays
+            return self.folder, self.columns, self.length, self.first, self.total, {}, self.tail_length
+        indices = np.arange(self.first, self.total)
+        arrays = {n: _ring(a, indices, self.length) for n, a in self.arrays.items() if not n.startswith(TAIL)}
+        tails = np.zeros(0, np.int64)
+        if TAIL_INDEX in self.arrays:
+            tails = self.arrays[TAIL_INDEX][indices % self.length]
+            tails = tails[tails >= 0]
+            arrays |= {n: _ring(a, tails, self.tail_length) for n, a in self.arrays.items() if n.startswith(TAIL)}
+        return None, self.columns, len(self), self.first, self.total, arrays, len(tails)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        folder, columns, length, first, total, arrays = state
+        folder, columns, length, first, total, arrays, tail_length = state
         if folder is not None:
-            arrays = {n: _mapped(folder / f"{n}.bin", c, length, "r") for n, c in _all_columns(columns).items()}
-        names = ("folder", "columns", "length", "first", "total", "arrays")
-        for name, value in zip(names, (folder, columns, length, first, total, arrays), strict=True):
+            arrays = {n: _mapped(_path(folder, n), c, length, "r") for n, c in _all_columns(columns).items()}
+        names = ("folder", "columns", "length", "first", "total", "arrays", "tail_length")
+        for name, value in zip(names, (folder, columns, length, first, total, arrays, tail_length), strict=True):
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -98,7 +110,40 @@ class ReplayView:
             at = np.where(going, following % self.length, at)
             reward = reward + np.where(going, np.float32(factor) * a["reward"][at], np.float32(0))
             length += going
-        return Batch(a["obs"][first], a["action"][first], reward, a["next_obs"][at], a["terminated"][at], a["truncated"][at], length)
+        obs, next_obs = self._observations(first), self._next_observations(at)
+        return Batch(obs, a["action"][first], reward, next_obs, a["terminated"][at], a["truncated"][at], length)
+
+    def _observations(self, at: NDArray[np.int64]) -> Observation:
+        """Observations of the rows at these positions, with all frames."""
+        found = {}
+        for name, column in self.columns.items():
+            if name.startswith(OBS):
+                frames = [self.arrays[name][row] for row in self._back(at, column.frames)]
+                found[name.removeprefix(OBS)] = frames[0] if len(frames) == 1 else np.concatenate(frames[::-1], -3)
+        return found
+
+    def _next_observations(self, at: NDArray[np.int64]) -> Observation:
+        """Observations after the rows at these positions."""
+        a, found = self.arrays, {}
+        for name, column in self.columns.items():
+            key = name.removeprefix(OBS)
+            if name.startswith(OBS) and not column.frames:
+                found[key] = a[NEXT_OBS + key][at]
+            elif name.startswith(OBS):
+                tail = a[TAIL_INDEX][at]
+                newest = a[name][a[NEXT_INDEX][at] % self.length]
+                newest[tail >= 0] = a[TAIL + key][tail[tail >= 0] % max(1, self.tail_length)]
+                older = [a[name][row] for row in self._back(at, column.frames - 1)] if column.frames > 1 else []
+                found[key] = np.concatenate([*older[::-1], newest], -3) if older else newest
+        return found
+
+    def _back(self, at: NDArray[np.int64], frames: int) -> Iterator[NDArray[np.int64]]:
+        """Positions of the rows themselves and of those before them; the first of an episode, or of what can be sampled, is repeated."""
+        yield at
+        for _ in range(frames - 1):
+            before = self.arrays[PREVIOUS_INDEX][at]
+            at = np.where(before >= self.first, before % self.length, at)
+            yield at
 
 
 @dataclass(slots=True)
@@ -127,15 +172,17 @@ class ReplayBuffer:
         self.length = capacity + slack
         self.total = 0
         self._samples = 0
+        self.tails = 0  # images that were stored besides the rows
+        self._images = [n.removeprefix(OBS) for n, c in self.columns.items() if c.frames]
         self._checksums: dict[tuple[str, int], int] = {}  # of chunks that are full: they do not change any more
         if folder is None:
             self._arrays = {n: np.zeros((self.length, *c.shape), c.dtype) for n, c in _all_columns(self.columns).items()}
             self._written = np.zeros(1, np.int64)
             return
         folder.mkdir(parents=True, exist_ok=True)
-        self._files = {n: _File(folder / f"{n}.bin", c, self.length) for n, c in _all_columns(self.columns).items()}
+        self._files = {n: _File(_path(folder, n), c, self.length) for n, c in _all_columns(self.columns).items()}
         self._arrays = {n: f.array for n, f in self._files.items()}
-        self._written_file = _File(folder / f"{WRITTEN}.bin", Column("<i8"), 1)
+        self._written_file = _File(_path(folder, WRITTEN), Column("<i8"), 1)
         self._written_file.reserve(1)
         self._written = self._written_file.array
 
@@ -145,7 +192,8 @@ class ReplayBuffer:
     def view(self, first: int | None = None, total: int | None = None) -> ReplayView:
         """What can be sampled now, or could be when the buffer held the rows from `first` up to `total`."""
         first = max(0, self.total - self.capacity) if first is None else first
-        return ReplayView(self._shared_folder, self.columns, self.length, first, self.total if total is None else total, self._arrays)
+        total = self.total if total is None else total
+        return ReplayView(self._shared_folder, self.columns, self.length, first, total, self._arrays, self.length)
 
     def sample(self, k: int, batch_size: int, n_step: int = 1, gamma: float = 1.0) -> Batch:
         """k batches by the buffer's own generator: the n-th call ever is a function of (seed, n) and the rows."""
@@ -164,39 +212,60 @@ class ReplayBuffer:
         count, start = len(rows["reward"]), self.total
         if count > self.length:
             raise ReplayError(f"expected at most {self.length} rows at once, the length of the ring; got {count}. Raise its capacity.")
+        ended = np.asarray(rows["terminated"]) | np.asarray(rows["truncated"])
         next_index = np.arange(start + 1, start + count + 1)
-        next_index[np.asarray(rows["terminated"]) | np.asarray(rows["truncated"])] = -1
+        next_index[ended] = -1
         next_index[-1] = -1  # until its successor is written
-        at = start % self.length
-        head = min(count, self.length - at)
-        for name, values in {**rows, NEXT_INDEX: next_index}.items():
-            if self._folder is not None:
-                self._files[name].reserve(min(self.length, start + count))
-            self._arrays[name][at : at + head] = values[:head]
-            self._arrays[name][: count - head] = values[head:]
+        links = {NEXT_INDEX: next_index}
+        if self._images:
+            previous_index = np.arange(start - 1, start + count - 1)
+            previous_index[1:][ended[:-1]] = -1
+            previous_index[0] = after
+            ended[-1] = True
+            tail_index = np.where(ended, self.tails + np.cumsum(ended) - 1, -1)
+            links |= {PREVIOUS_INDEX: previous_index, TAIL_INDEX: tail_index}
+            for key in self._images:
+                self._write(TAIL + key, self.tails, rows[NEXT_OBS + key][ended])
+            self.tails += int(ended.sum())
+        for name in self.columns:
+            self._write(name, start, rows[name])
+        for name, values in links.items():
+            self._write(name, start, values)
         if after >= max(0, start + count - self.length):  # it may have been overwritten by then
             self._arrays[NEXT_INDEX][after % self.length] = start
         self.total += count
         self._written[0] = max(self._written[0], self.total)
         return self.total - 1
 
+    def _write(self, name: str, start: int, values: NDArray[Any]) -> None:
+        """Write values to a column from an index on, around the end of the ring if need be."""
+        count, at = len(values), start % self.length
+        head = min(count, self.length - at)
+        if self._folder is not None:
+            self._files[name].reserve(min(self.length, start + count))
+        self._arrays[name][at : at + head] = values[:head]
+        self._arrays[name][: count - head] = values[head:]
+
     def read(self, first: int, total: int) -> dict[str, NDArray[Any]]:
         """The rows from `first` up to `total`, as they were added."""
         at = np.arange(first, total) % self.length
-        return {name: self._arrays[name][at] for name in self.columns}
+        view = self.view(first, total)
+        following = view._next_observations(at) if self._images else {}
+        images = {NEXT_OBS + key: following[key][:, -self.columns[OBS + key].shape[0] :] for key in self._images}
+        return {name: self._arrays[name][at] for name in self.columns} | images
 
     def state_dict(self, first: int | None = None) -> State:
         """Counters and checksums; the rows themselves are in the files, or in here when there are none.
 
         `first`: the oldest row that work which is out may still sample, if that is older than what can be sampled now.
         """
-        state: State = {"total": self.total, "samples": self._samples, "length": self.length}
+        state: State = {"total": self.total, "samples": self._samples, "length": self.length, "tails": self.tails}
         if self._folder is None:
-            return state | {"rows": {n: a[: min(self.total, self.length)].copy() for n, a in self._arrays.items()}}
+            return state | {"rows": {n: a[: min(self._count(n), self.length)].copy() for n, a in self._arrays.items()}}
         for file in (*self._files.values(), self._written_file):
             file.sync()
         first = min(self.total if first is None else first, max(0, self.total - self.capacity))
-        return state | {"first": first, "checksums": {n: self._checksums_of(n, first, self.total) for n in self._arrays}}
+        return state | {"first": first, "checksums": {n: self._checksums_of(n, *self._span(n, first, state)) for n in self._arrays}}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`.
@@ -209,7 +278,7 @@ class ReplayBuffer:
         self._checksums = {}
         if self._folder is not None:
             self._verify(state)
-        self.total, self._samples = state["total"], state["samples"]
+        self.total, self._samples, self.tails = state["total"], state["samples"], state["tails"]
         for name, rows in state.get("rows", {}).items():
             self._arrays[name][: len(rows)] = rows
         next_index = self._arrays[NEXT_INDEX]
@@ -228,11 +297,24 @@ class ReplayBuffer:
                 f"the replay in {self._folder} has overwritten rows that a checkpoint at row {total} needs (it is at {written})"
             )
         for name, file in self._files.items():
-            file.reserve(min(self.length, total))
-            if not np.array_equal(self._checksums_of(name, first, total), state["checksums"][name]):
+            begin, end = self._span(name, first, state)
+            file.reserve(min(self.length, end))
+            if not np.array_equal(self._checksums_of(name, begin, end), state["checksums"][name]):
                 raise ReplayError(
                     f"the replay of the run is damaged, or of another run: {file.path} differs from what the checkpoint knows"
                 )
+
+    def _count(self, name: str) -> int:
+        """How many values were ever written to a column."""
+        return self.tails if name.startswith(TAIL) else self.total
+
+    def _span(self, name: str, first: int, state: State) -> tuple[int, int]:
+        """The part of a column that the rows from `first` on need; of the images besides rows, those that the rows point to."""
+        if not name.startswith(TAIL):
+            return first, state["total"]
+        pointers = self._arrays[TAIL_INDEX][np.arange(first, state["total"]) % self.length]
+        used = pointers[pointers >= 0]
+        return int(used.min(initial=state["tails"])), state["tails"]
 
     def _checksums_of(self, name: str, first: int, total: int) -> NDArray[np.uint32]:
         """CRC-32 of the rows from `first` up to `total` of a column, by chunks of row indices; the first and the last may be cut."""
@@ -292,7 +374,22 @@ class _File:
 
 
 def _all_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
-    return {**columns, NEXT_INDEX: Column("<i8")}
+    """The user's columns, the links between rows, and the images besides the rows."""
+    images = {n.removeprefix(OBS): c for n, c in columns.items() if c.frames}
+    links = {name: Column("<i8") for name in ((NEXT_INDEX, PREVIOUS_INDEX, TAIL_INDEX) if images else (NEXT_INDEX,))}
+    return {**columns, **links, **{TAIL + key: column for key, column in images.items()}}
+
+
+def _path(folder: Path, column: str) -> Path:
+    """The file of a column, such as obs.camera.bin; sensors may have any name."""
+    return folder / f"{'.'.join(quote(part, safe='') for part in column.split('/', 1))}.bin"
+
+
+def _ring(array: NDArray[Any], indices: NDArray[np.int64], length: int) -> NDArray[Any]:
+    """A ring just long enough for the values of these indices, which follow each other."""
+    ring = np.empty((len(indices), *array.shape[1:]), array.dtype)
+    ring[indices % max(1, len(indices))] = array[indices % max(1, length)]
+    return ring
 
 
 def _mapped(path: Path, column: Column, length: int, mode: str) -> NDArray[Any]:

@@ -2,10 +2,14 @@
 
 from baldwin.rollout.episodes import RolloutSpec
 from baldwin.rollout.jobs import RolloutJob
-from baldwin.rollout.segments import CollectJob, EpisodePosition, episode_seed, transitions
+from baldwin.rollout.reference import reference_batch
+from baldwin.rollout.segments import MEMORY, NEXT_OBS, OBS, CollectJob, EpisodePosition, episode_seed, final_observations, transitions
 from baldwin.rollout.worker import RolloutWorker, WorkerSpec
 
 __all__ = [
+    "MEMORY",
+    "NEXT_OBS",
+    "OBS",
     "CollectJob",
     "EpisodePosition",
     "RolloutJob",
@@ -13,5 +17,7 @@ __all__ = [
     "RolloutWorker",
     "WorkerSpec",
     "episode_seed",
+    "final_observations",
+    "reference_batch",
     "transitions",
 ]

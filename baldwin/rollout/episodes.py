@@ -7,7 +7,6 @@ equal seeds make them start from equal states. No step is spent on a finished en
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baldwin.envs import VectorEnv
-from baldwin.networks import ActionMap, StackedPolicies
+from baldwin.networks import ActionMap, Normalizer, ObservationBuffer, StackedPolicies
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
 from baldwin.ops import seeds as seeding
 from baldwin.ops.moments import Moments
 
 NOISE_CHUNK = 256
 MOMENT_ROWS = 4096
 MAX_ABS_OBS = 1e10  # an observation beyond this would ruin the observation statistics for good
+NOTHING_LEGAL = "the environment's action mask allows no action"
 NOT_FINITE = f"the environment returned a reward or observation that is not finite; expected numbers within +-{MAX_ABS_OBS:g}"
 
 
@@ -151,32 +152,39 @@ class BlockState:
 
 @torch.inference_mode()
 def play_episodes(
-    envs: VectorEnv, stack: StackedPolicies, trials: int, normalize: Callable[[Tensor], Tensor], act: ActionMap, spec: RolloutSpec
+    envs: VectorEnv,
+    obs_spec: ObservationSpec,
+    stack: StackedPolicies,
+    trials: int,
+    normalize: Normalizer,
+    act: ActionMap,
+    spec: RolloutSpec,
 ) -> RolloutResult:
     """Play every episode of every trial of the block."""
     envs.open(spec.seeds, spec.first_episode)
     block = BlockState(envs, trials, spec)
     max_steps = spec.max_steps or np.iinfo(np.int64).max
-    obs = envs.reset(block.ids)
-    moments = MomentsAccumulator(obs.shape[1])
+    moments = MomentsAccumulator(obs_spec.vector_size)
     noise = ActionNoise(spec, act.size) if spec.action_noise and act.continuous else None
     if noise:
         for env in block.ids.tolist():
             noise.start(env, 0)
-    inputs = torch.zeros(len(block.ids), obs.shape[1])
+    obs = envs.reset(block.ids)
+    seen = ObservationBuffer(obs_spec, len(block.ids))
+    seen.begin(slice(None), obs)
     whole = True  # every row of the stack is in use
     while True:
-        bad = None if np.abs(obs).max() <= MAX_ABS_OBS else ~(np.abs(obs) <= MAX_ABS_OBS).all(1)  # NaN is not <= anything
-        if spec.collect_moments:
-            moments.add(obs if bad is None else obs[~bad])
-        if whole:
-            inputs.copy_(torch.from_numpy(obs))
-            out = stack(normalize(inputs))
-        else:
+        bad = find_bad(obs)
+        if spec.collect_moments and VECTOR in obs:
+            moments.add(obs[VECTOR] if bad is None else obs[VECTOR][~bad])
+        out, mask = stack(normalize(seen.tensors)), seen.tensors.get(ACTION_MASK)
+        if not whole:
             rows = torch.from_numpy(block.row)
-            inputs[rows] = torch.from_numpy(obs).to(inputs.dtype)
-            out = stack(normalize(inputs))[rows]
-        actions = act(out, noise.rows(block.ids, block.elapsed) if noise else None)
+            out, mask = out[rows], None if mask is None else mask[rows]
+        if mask is not None:
+            for env in block.ids[~mask.any(1).numpy()].tolist():
+                envs.failures.setdefault(env, NOTHING_LEGAL)
+        actions = act(out, noise.rows(block.ids, block.elapsed) if noise else None, mask)
         if bad is not None and act.continuous:
             actions[bad] = 0.0
         obs, reward, terminated, truncated = envs.step(actions, block.ids)
@@ -188,45 +196,61 @@ def play_episodes(
             over = over | bad
         if envs.failures:
             over = over | np.isin(block.ids, list(envs.failures))
+        seen.advance(slice(None) if whole else block.row, obs)
         if not over.any():
             continue
-        obs = _reset_finished(block, stack, obs, over, terminated, noise)
+        obs = _reset_finished(block, stack, seen, obs, over, terminated, noise)
         if not len(block.ids):
             return RolloutResult(block.returns, block.lengths, block.truncated, block.reasons, moments.flush())
-        whole = len(block.ids) == len(inputs)
-        if not whole and 2 * len(block.ids) <= len(inputs):
+        whole = len(block.ids) == stack.width
+        if not whole and 2 * len(block.ids) <= stack.width:
             stack.keep(torch.from_numpy(block.row))
-            block.row = np.arange(len(block.ids))
-            inputs, whole = torch.zeros(len(block.ids), obs.shape[1]), True
+            seen.keep(block.row)
+            block.row, whole = np.arange(len(block.ids)), True
+
+
+def find_bad(obs: Observation) -> NDArray[np.bool_] | None:
+    """Which observations have a vector that is not finite, or absurd; None if all are sound."""
+    if VECTOR not in obs:
+        return None
+    size = np.abs(obs[VECTOR])
+    if size.max() <= MAX_ABS_OBS:
+        return None
+    return np.asarray(~(size <= MAX_ABS_OBS).all(1))  # NaN is not <= anything
 
 
 def _reset_finished(
     block: BlockState,
     stack: StackedPolicies,
-    obs: NDArray[np.floating],
+    seen: ObservationBuffer,
+    obs: Observation,
     over: NDArray[np.bool_],
     terminated: NDArray[np.bool_],
     noise: ActionNoise | None,
-) -> NDArray[np.floating]:
+) -> Observation:
     """Record the episodes that are over, begin the next ones, drop environments that have none."""
     keep = np.ones(len(block.ids), np.bool_)
     refill: list[int] = []
     for at in np.flatnonzero(over).tolist():
-        env = int(block.ids[at])
+        env, row = int(block.ids[at]), int(block.row[at])
         before, _ = block.trial_of(at)
         following = block.finish(at, truncated=not terminated[at], reason=block.envs.failures.pop(env, ""))
         if following is None:
             keep[at] = False
             continue
         if following != before:
-            stack.load(int(block.row[at]), following)
+            stack.load(row, following)
+        stack.reset(row)
         if noise:
             noise.start(env, int(block.episode_index[at]))
         refill.append(at)
     if refill:
-        obs = np.array(obs)
-        obs[refill] = block.envs.reset(block.ids[refill])
+        begun = block.envs.reset(block.ids[refill])
+        seen.begin(block.row[refill], begun)
+        obs = {key: np.array(array) for key, array in obs.items()}
+        for key, array in begun.items():
+            obs[key][refill] = array
     if keep.all():
         return obs
     block.drop(keep)
-    return obs[keep]
+    return take(obs, keep)

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from baldwin.envs import EnvConfig, EnvSpec, make_vector_env
 from baldwin.errors import EnvironmentFailure
-from baldwin.networks import Network
+from baldwin.networks import Network, ObservationBuffer
+from baldwin.networks.network import initial_state
+from baldwin.observations import ObservationSpec
 from baldwin.ops.threads import one_thread
 from baldwin.types import Fingerprint
 
@@ -42,12 +44,13 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> Fingerprint:
     return found
 
 
-def arithmetic_fingerprint(network: Network, obs_size: int) -> Fingerprint:
+def arithmetic_fingerprint(network: Network, spec: ObservationSpec) -> Fingerprint:
     """Versions, and a hash of what this processor makes of a small forward pass and of some functions: not all round alike."""
     with torch.inference_mode(), one_thread():
         rows = torch.from_numpy(np.stack([network.init(0), network.init(1)]))
-        seen = torch.linspace(-2, 2, 2 * obs_size).reshape(2, -1)
-        out = network.bind(rows)(seen).numpy()
+        sizes = {key: array.shape for key, array in ObservationBuffer(spec, 2).arrays.items()}
+        seen = {key: torch.linspace(-2, 2, math.prod(shape)).reshape(2, 1, *shape[1:]) for key, shape in sizes.items()}
+        out = network.bind(rows)(seen, initial_state(network, 2, 1))[0].numpy()
     x = np.linspace(-3, 3, 97)
     return versions() | {"arithmetic": digest(out, np.sin(x), np.exp(x), np.tanh(x), np.array([math.sin(v) for v in x.tolist()]))}
 
@@ -64,6 +67,7 @@ def env_fingerprint(config: EnvConfig, env_spec: EnvSpec) -> str:
         seen = env.reset(np.arange(2, dtype=np.int32))
         if env.failures:
             raise EnvironmentFailure(next(iter(env.failures.values())))
-        return digest(seen[0]) if np.array_equal(seen[0], seen[1]) else "varies"
+        same = all(np.array_equal(array[0], array[1]) for array in seen.values())
+        return digest(*(seen[key][0] for key in sorted(seen))) if same else "varies"
     finally:
         env.close()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from baldwin.envs import EnvConfig, EnvSpec, VectorEnv, make_vector_env
 from baldwin.errors import StaleShare
-from baldwin.networks import ActionMap, Normalizer, PolicyConfig, make_network, stack_trials
+from baldwin.networks import ActionMap, Forward, Inputs, Normalizer, PolicyConfig, make_network, stack_trials
+from baldwin.observations import Observation
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
@@ -27,6 +29,7 @@ class WorkerSpec:
     env: EnvConfig
     env_spec: EnvSpec
     policy: PolicyConfig
+    reference: Observation = field(default_factory=dict)  # fixed observations, where the network needs some
 
     def __call__(self) -> RolloutWorker:
         """A new worker."""
@@ -39,7 +42,9 @@ class RolloutWorker:
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
         self._act = ActionMap(spec.env_spec.action_space, spec.policy.squash, spec.policy.head)
-        self._network = make_network(spec.policy, spec.env_spec.obs_size, self._act.outputs)
+        self._network = make_network(spec.policy, spec.env_spec.obs, self._act.outputs)
+        if spec.reference:
+            self._network.set_reference(spec.reference)
         self._vector_envs: dict[str, VectorEnv] = {}  # purpose -> environments for whole episodes
         self._running: dict[int, RunningEnv] = {}  # environment number -> the one that collects segments
         self._shared: dict[str, dict[int, Arrays]] = {}  # key -> version -> arrays
@@ -75,7 +80,7 @@ class RolloutWorker:
         stack = stack_trials(self._network, trials, center, len(spec.seeds))
         envs = self._vector_env_for(spec)
         with one_thread():
-            played = play_episodes(envs, stack, len(trials), normalize, self._act, spec)
+            played = play_episodes(envs, self._spec.env_spec.obs, stack, len(trials), normalize, self._act, spec)
         return [
             Outcome(
                 trial.id,
@@ -92,13 +97,13 @@ class RolloutWorker:
         """Transitions in the outcome's arrays. A failure ends the episodes of the job's environments; `reason` says why."""
         for position in job.positions:
             if position.env not in self._running:
-                self._running[position.env] = RunningEnv(make_vector_env(self._spec.env, self._spec.env_spec, 1))
+                self._running[position.env] = RunningEnv(make_vector_env(self._spec.env, self._spec.env_spec, 1), self._spec.env_spec.obs)
         normalize = Normalizer(self._spec.policy, Moments.unpack(job.obs_moments))
-        forward = self._network.bind_batches(torch.from_numpy(np.array(job.params))[None])
+        bound = self._network.bind(torch.from_numpy(np.array(job.params))[None], fixed=True)
         envs = [self._running[p.env] for p in job.positions]
         try:
             with one_thread():
-                arrays, replayed, reason = collect(envs, lambda obs: forward(normalize(obs)[None])[0], self._act, job)
+                arrays, replayed, reason = collect(envs, lambda obs, memory: _one(bound, normalize(obs), memory), self._act, job)
         except BaseException:
             self._drop_running(job)
             raise
@@ -114,7 +119,7 @@ class RolloutWorker:
     def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
         """Versions and arithmetic of this machine, and hashes of the shared values as they lie in memory now."""
         if not self._machine:
-            self._machine = arithmetic_fingerprint(self._network, self._spec.env_spec.obs_size) | {
+            self._machine = arithmetic_fingerprint(self._network, self._spec.env_spec.obs) | {
                 "environment": env_fingerprint(self._spec.env, self._spec.env_spec)
             }
         values = {(key, version): self._shared.get(key, {}).get(version, {}) for key, version in held}
@@ -131,8 +136,15 @@ class RolloutWorker:
         if env is None or env.width != len(spec.seeds):
             if env is not None:
                 env.close()
-            env = self._vector_envs[spec.purpose] = make_vector_env(self._spec.env, self._spec.env_spec, len(spec.seeds))
+            config = self._spec.env.for_evaluation() if spec.purpose == "evaluate" else self._spec.env
+            env = self._vector_envs[spec.purpose] = make_vector_env(config, self._spec.env_spec, len(spec.seeds))
         return env
+
+
+def _one(bound: Forward, obs: Inputs, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """One network for a batch of environments."""
+    out, after = bound({key: x[None] for key, x in obs.items()}, memory[None])
+    return out[0], after[0]
 
 
 def mean_return(returns: NDArray[np.float64], skip_failed: bool) -> float:

@@ -16,7 +16,7 @@ from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.networks import ActionMap
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise
-from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec
+from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec, reference_batch
 from baldwin.types import Algorithm, Job, Perturbation, Trial
 
 EVALUATION_ENVS = 8
@@ -55,18 +55,22 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
         EnvironmentFailure: the environment cannot be used.
     """
     env_spec = probe_env(config)
+    actions = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
+    actions.check_mask(env_spec.obs.mask_size)
+    reference = reference_batch(config.env, env_spec, config.run.seed) if config.policy.has_virtual_batch_norm else {}
     context = BuildContext(
         env=env_spec,
         policy=config.policy,
-        actions=ActionMap(env_spec.action_space, config.policy.squash, config.policy.head),
+        actions=actions,
         seed=config.run.seed,
         generations_kept=config.run.generations_kept,
         folder=folder,
         shared_files=config.executor.sees_files,
         policy_only=policy_only,
+        reference=reference,
     )
     algorithm = ALGORITHMS.find(config.algorithm.name).build(config.algorithm, context)
-    worker_spec = WorkerSpec(config.env, env_spec, config.policy)
+    worker_spec = WorkerSpec(config.env, env_spec, config.policy, reference)
     return Parts(env_spec, algorithm, worker_spec, len(algorithm.policy_state()["params"]))
 
 

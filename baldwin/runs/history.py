@@ -7,7 +7,6 @@ from pathlib import Path
 from baldwin.config import RunConfig
 from baldwin.errors import RunDirectoryError
 from baldwin.networks import GreedyPolicy
-from baldwin.ops.moments import Moments
 from baldwin.runs.build import build, on_cpu, probe_env
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
@@ -78,4 +77,4 @@ def load_policy(path: str | Path, generation: int | None = None, trust: bool = F
 def greedy_policy(config: RunConfig, arrays: Arrays) -> GreedyPolicy:
     """The policy object of saved arrays."""
     env_spec = probe_env(config)
-    return GreedyPolicy(config.policy, env_spec.obs_space, env_spec.action_space, arrays["params"], Moments.unpack(arrays["obs_moments"]))
+    return GreedyPolicy(config.policy, env_spec.obs, env_spec.action_space, arrays)

@@ -70,11 +70,12 @@ def _film(
     returns: list[float] = []
     try:
         for start in seeds.seeds(episodes, seed, seeds.Stream.EVALUATE, 2).tolist():
-            obs, _ = env.reset(seed=start)
+            obs, info = env.reset(seed=start)
+            policy.reset()
             total, steps, over = 0.0, 0, False
             frames.append(_picture(env))
             while not over:
-                obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
+                obs, reward, terminated, truncated, info = env.step(policy.act(obs, info))
                 total, steps = total + float(reward), steps + 1
                 if steps % every == 0:
                     frames.append(_picture(env))

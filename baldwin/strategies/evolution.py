@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from baldwin.algorithm import AlgorithmConfig, AlgorithmEntry, BaseAlgorithm, BuildContext, register
 from baldwin.config_base import ConfigModel
-from baldwin.networks import make_network
+from baldwin.networks import REFERENCE, make_network
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Shape
@@ -129,7 +129,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
     def __init__(self, strategy: Strategy, config: EvolutionConfig, context: BuildContext) -> None:
         super().__init__()
         self.strategy, self._config, self._context = strategy, config, context
-        self.moments = Moments.empty(context.env.obs_size)
+        self.moments = Moments.empty(context.env.obs.vector_size)
         self.cap = float(config.cap.start)
         self._asked = 0  # jobs
         self._new_moments: dict[int, NDArray[np.float64]] = {}  # ticket -> observation moments of this generation
@@ -138,7 +138,8 @@ class EvolutionAlgorithm(BaseAlgorithm):
 
     def policy_state(self) -> Arrays:
         """Greedy parameters and observation moments."""
-        return {"params": self.strategy.center, "obs_moments": self.moments.pack()}
+        reference = {REFERENCE + key: array for key, array in self._context.reference.items()}
+        return {"params": self.strategy.center, "obs_moments": self.moments.pack(), **reference}
 
     def _next_job(self) -> int | None:
         trials = self.strategy.ask(self._config.block)
@@ -240,7 +241,7 @@ def register_strategy(config: type[EvolutionConfig], make: StrategyFactory, pape
     """Add a strategy to the registry: its config, and how it is made around a center."""
 
     def build(chosen: EvolutionConfig, context: BuildContext) -> EvolutionAlgorithm:
-        network = make_network(context.policy, context.env.obs_size, context.actions.outputs)
+        network = make_network(context.policy, context.env.obs, context.actions.outputs)
         return EvolutionAlgorithm(make(network.init(context.seed), chosen, network.shapes, context.seed), chosen, context)
 
     return register(AlgorithmEntry(config, build, "strategy", paper, asynchronous, make_strategy=make))

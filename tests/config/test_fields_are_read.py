@@ -18,7 +18,7 @@ import baldwin
 from baldwin.algorithm import ALGORITHMS
 from baldwin.config import RunConfig
 
-READ_BY_PYDANTIC = {"name"}  # an algorithm's name chooses its model
+READ_BY_PYDANTIC = {"name", "network"}  # an algorithm's name chooses its model, a policy's network the defaults of its other keys
 
 
 def models(model: type[BaseModel]) -> set[type[BaseModel]]:

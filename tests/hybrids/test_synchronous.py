@@ -122,7 +122,7 @@ def test_individuals_that_stay_are_remembered_again() -> None:
     assert algorithm.replay.total == algorithm.learning_steps + 10 * kept
     first, total = algorithm._kept_ranges[0]
     again, original = algorithm.replay.read(first, total), algorithm.replay.read(0, first)
-    index = np.flatnonzero((original["obs"] == again["obs"][0]).all(1))[0]
+    index = np.flatnonzero((original["obs/vector"] == again["obs/vector"][0]).all(1))[0]
     np.testing.assert_array_equal(original["reward"][index : index + 10], again["reward"])
 
 
@@ -213,5 +213,5 @@ def test_a_generation_may_share_its_start() -> None:
     for shared, expected in ((False, 10), (True, 1)):
         algorithm, spec = generations("p-cem-rl", common_random_numbers=shared)
         list(results(algorithm, spec, 1))
-        starts = {r.outcomes[0].arrays["obs"][0, 0].tobytes() for r in results(algorithm, spec, 2) if r.job.kind in ("es", "rl")}
+        starts = {r.outcomes[0].arrays["obs/vector"][0, 0].tobytes() for r in results(algorithm, spec, 2) if r.job.kind in ("es", "rl")}
         assert len(starts) == expected

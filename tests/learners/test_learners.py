@@ -10,6 +10,7 @@ from baldwin.errors import ConfigError, Diverged
 from baldwin.hybrids.jobs import flatten_tree, unflatten_tree
 from baldwin.learners import TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
 from baldwin.networks import PolicyConfig
+from baldwin.observations import vector_spec
 from baldwin.ops.moments import Moments
 from baldwin.replay import ReplayBuffer
 from baldwin.runs.tree import join, split
@@ -26,14 +27,14 @@ def two_states(limit: bool) -> ReplayBuffer:
     """State 0 pays 1 and leads to state 1, which pays 2 and leads to itself; there the episode ends, by itself or by the clock."""
     obs = np.array([[0.0, 0, 0], [1, 0, 0]], np.float32)
     action, never = np.zeros((2, ACTIONS), np.float32), np.zeros(2, np.bool_)
-    replay = ReplayBuffer(replay_columns(OBS, action[:0]), 4, seed=1)
+    replay = ReplayBuffer(replay_columns(vector_spec(OBS), action[:0]), 4, seed=1)
     ends = np.array([False, True])
     replay.add(
         {
-            "obs": obs,
+            "obs/vector": obs,
             "action": action,
             "reward": np.array([1, 2], np.float32),
-            "next_obs": obs[[1, 1]],
+            "next_obs/vector": obs[[1, 1]],
             "terminated": never if limit else ends,
             "truncated": ends if limit else never,
         }
@@ -55,22 +56,22 @@ def test_two_states_are_valued_exactly(make: Make, limit: bool) -> None:
         learner.set_actor(narrow)
     learner.train_critic(replay, 3000)
     end = 4.0 if limit else 2.0
-    found = learner.q_values(np.array([[0.0, 0, 0], [1, 0, 0]], np.float32), np.zeros((2, ACTIONS), np.float32))
+    found = learner.q_values({"vector": np.array([[0.0, 0, 0], [1, 0, 0]], np.float32)}, np.zeros((2, ACTIONS), np.float32))
     np.testing.assert_allclose(found, [1 + 0.5 * end, end], atol=0.02)
 
 
 def test_discrete_values_count_the_entropy_exactly() -> None:
     """One state that leads to itself and pays 1 for either choice, under a policy of even odds."""
     learner = discrete(gamma=0.5, alpha=0.3, critic_lr=3e-3, tau=0.05)
-    replay = ReplayBuffer(replay_columns(OBS, np.empty(0, np.int64)), 4, seed=1)
+    replay = ReplayBuffer(replay_columns(vector_spec(OBS), np.empty(0, np.int64)), 4, seed=1)
     obs = np.zeros((2, OBS), np.float32)
     never = np.zeros(2, np.bool_)
     replay.add(
         {
-            "obs": obs,
+            "obs/vector": obs,
             "action": np.array([0, 1]),
             "reward": np.ones(2, np.float32),
-            "next_obs": obs,
+            "next_obs/vector": obs,
             "terminated": never,
             "truncated": ~never,
         }
@@ -78,7 +79,7 @@ def test_discrete_values_count_the_entropy_exactly() -> None:
     learner.set_actor(np.zeros_like(learner.actor_vectors()))
     learner.train_critic(replay, 3000)
     bonus = 0.3 * np.log(2)
-    np.testing.assert_allclose(learner.q_values(obs, np.array([0, 1])), 2 + bonus, atol=0.02)  # Q = 1 + (Q + bonus) / 2
+    np.testing.assert_allclose(learner.q_values({"vector": obs}, np.array([0, 1])), 2 + bonus, atol=0.02)  # Q = 1 + (Q + bonus) / 2
 
 
 @every
@@ -147,12 +148,12 @@ def test_several_actors_in_one_update_move_as_each_alone(make: Make, monkeypatch
     learner._generator.manual_seed(0)
     noise = torch.randn((3, 16, ACTIONS), generator=learner._generator)
     learner._generator.manual_seed(0)
-    learner.update_actor(batch)
+    learner.update_actor({"vector": batch})
     for n in range(3):
         single = make(alpha=0.1) if make is sac else make()
         single.set_actor(rows[n])
         monkeypatch.setattr(torch, "randn", lambda shape, n=n, **_: noise[n : n + 1])
-        single.update_actor(batch[n : n + 1])
+        single.update_actor({"vector": batch[n : n + 1]})
         monkeypatch.undo()
         np.testing.assert_allclose(learner.actor_vectors()[n], single.actor_vectors()[0], rtol=1e-4, atol=1e-6)
 
@@ -185,9 +186,9 @@ def test_normalisation_is_the_learners_and_the_memory_stays_raw() -> None:
     moments = Moments.of(np.array([[1.0, 2, 3], [3, 6, 9]]))
     learner.normalize(moments)
     batch = next(learner._sample_batches(memory(learner), 1, 1))
-    raw = memory(learner).sample(1, 16).obs[0]
+    raw = memory(learner).sample(1, 16).obs["vector"][0]
     expected = np.clip((raw - moments.mean) / moments.std(0.1), -5, 5)
-    np.testing.assert_allclose(batch.obs.numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(batch.obs["vector"].numpy(), expected, rtol=1e-5)
 
 
 @every
@@ -219,7 +220,7 @@ def test_a_missing_gpu_is_said() -> None:
 
 def test_a_users_own_network_takes_the_step_that_a_perceptron_takes() -> None:
     own = PolicyConfig(module="tests.learners.tools:TwoLayers", normalize_obs=False)
-    plain, users = td3(), TD3(own, td3().config, obs_size=OBS, n_actions=ACTIONS, seed=1)
+    plain, users = td3(), TD3(own, td3().config, obs=vector_spec(OBS), n_actions=ACTIONS, seed=1)
     users.set_actor(plain.actor_vectors())
     for learner in (plain, users):
         learner.train(memory(learner), 6)
@@ -254,8 +255,8 @@ def test_several_policies_share_a_batch_of_the_critics(make: Make) -> None:
     three.set_actor(rows)
     three.train_critic(memory(three), 4, rows)
     np.testing.assert_allclose(one.critic.vectors(), three.critic.vectors(), rtol=1e-4, atol=1e-6)
-    assert three.q_values(np.zeros((7, OBS), np.float32)).shape == (7,)
-    assert three.q_values(np.zeros((1, OBS), np.float32)).shape == (1,)
+    assert three.q_values({"vector": np.zeros((7, OBS), np.float32)}).shape == (7,)
+    assert three.q_values({"vector": np.zeros((1, OBS), np.float32)}).shape == (1,)
     with pytest.raises(ConfigError, match="train updates one actor; there are 3"):
         three.train(memory(three), 1)
 
@@ -264,7 +265,7 @@ def test_an_actor_that_diverges_names_its_batch() -> None:
     learner = td3()
     replay = memory(learner)
     learner.train(replay, 2)
-    replay._arrays["obs"][:] = np.nan
+    replay._arrays["obs/vector"][:] = np.nan
     with pytest.raises(Diverged, match=r"actor_loss is nan in batch 1 of 3, drawn after 2 updates"):
         learner.train_actor(replay, 3)
 

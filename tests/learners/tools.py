@@ -9,6 +9,7 @@ from torch import nn
 
 from baldwin.learners import SAC, TD3, DiscreteSAC, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
 from baldwin.networks import PolicyConfig
+from baldwin.observations import vector_spec
 from baldwin.replay import ReplayBuffer
 
 OBS, ACTIONS = 3, 2
@@ -22,7 +23,7 @@ def td3(seed: int = 1, **extra: Any) -> TD3:
     return TD3(
         policy(),
         TD3UpdateConfig(**({"batch_size": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra)),
-        obs_size=OBS,
+        obs=vector_spec(OBS),
         n_actions=ACTIONS,
         seed=seed,
     )
@@ -30,12 +31,12 @@ def td3(seed: int = 1, **extra: Any) -> TD3:
 
 def sac(seed: int = 1, **extra: Any) -> SAC:
     rule = SACUpdateConfig(**({"batch_size": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
-    return SAC(policy(head="gaussian"), rule, obs_size=OBS, n_actions=ACTIONS, seed=seed)
+    return SAC(policy(head="gaussian"), rule, obs=vector_spec(OBS), n_actions=ACTIONS, seed=seed)
 
 
 def discrete(seed: int = 1, **extra: Any) -> DiscreteSAC:
     rule = SACUpdateConfig(**({"batch_size": 16, "threads": 1, "critic": {"hidden": [8, 8]}} | extra))
-    return DiscreteSAC(policy(), rule, obs_size=OBS, n_actions=ACTIONS, seed=seed)
+    return DiscreteSAC(policy(), rule, obs=vector_spec(OBS), n_actions=ACTIONS, seed=seed)
 
 
 class TwoLayers(nn.Sequential):
@@ -52,13 +53,13 @@ def memory(learner: Learner, rows: int = 200, seed: int = 0) -> ReplayBuffer:
     rng = np.random.default_rng(seed)
     box = not isinstance(learner, DiscreteSAC)
     action = rng.uniform(-1, 1, (rows, ACTIONS)).astype(np.float32) if box else rng.integers(0, ACTIONS, rows)
-    replay = ReplayBuffer(replay_columns(OBS, action[:0]), rows, seed=5)
+    replay = ReplayBuffer(replay_columns(vector_spec(OBS), action[:0]), rows, seed=5)
     replay.add(
         {
-            "obs": rng.normal(size=(rows, OBS)).astype(np.float32),
+            "obs/vector": rng.normal(size=(rows, OBS)).astype(np.float32),
             "action": action,
             "reward": rng.normal(size=rows).astype(np.float32),
-            "next_obs": rng.normal(size=(rows, OBS)).astype(np.float32),
+            "next_obs/vector": rng.normal(size=(rows, OBS)).astype(np.float32),
             "terminated": rng.random(rows) < 0.1,
             "truncated": np.zeros(rows, np.bool_),
         }

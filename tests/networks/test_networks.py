@@ -7,11 +7,12 @@ from gymnasium import spaces
 from torch import nn
 
 from baldwin.errors import ConfigError
-from baldwin.networks import ActionMap, GreedyPolicy, Normalizer, PolicyConfig, StackedNetwork, make_network, stack_trials
-from baldwin.networks.mlp import MLP
+from baldwin.networks import ActionMap, GreedyPolicy, NetworkConfig, Normalizer, PolicyConfig, StackedNetwork, make_network, stack_trials
+from baldwin.observations import describe_observations, vector_spec
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Noise
 from baldwin.types import Perturbation, Trial
+from tests.networks.tools import outputs
 
 
 def torch_mlp(flat: np.ndarray, sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
@@ -29,22 +30,22 @@ def torch_mlp(flat: np.ndarray, sizes: list[int], activation: type[nn.Module]) -
 @pytest.mark.parametrize(("name", "module"), [("tanh", nn.Tanh), ("relu", nn.ReLU), ("selu", nn.SELU)])
 @pytest.mark.parametrize("hidden", [[], [8], [8, 5, 7]])
 def test_stacked_networks_are_plain_ones(name: str, module: type[nn.Module], hidden: list[int]) -> None:
-    policy = make_network(PolicyConfig(hidden=hidden, activation=name, init="torch"), 3, 2)
+    policy = make_network(PolicyConfig(hidden=hidden, activation=name, init="torch"), vector_spec(3), 2)
     rows = np.stack([policy.init(seed) for seed in range(4)])
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    out = policy.bind(torch.from_numpy(rows))(x)
+    out = outputs(policy, rows, x)
     for n in range(4):
         assert out[n] == pytest.approx(torch_mlp(rows[n], [3, *hidden, 2], module)(x[n]).detach(), abs=1e-5)
 
 
 def test_the_small_net_of_pytorch_es_has_its_parameters() -> None:
-    policy = make_network(PolicyConfig(activation="selu"), 4, 2)
+    policy = make_network(PolicyConfig(activation="selu"), vector_spec(4), 2)
     assert len(policy.init(0)) == 4610  # of pytorch-es
-    assert len(make_network(PolicyConfig(), 17, 6).init(0)) == 5702  # of es-torch
+    assert len(make_network(PolicyConfig(), vector_spec(17), 6).init(0)) == 5702  # of es-torch
 
 
 def test_normc_weights_have_the_norm_they_say() -> None:
-    policy = make_network(PolicyConfig(hidden=[8], output_scale=0.01), 3, 2)
+    policy = make_network(PolicyConfig(hidden=[8], output_scale=0.01), vector_spec(3), 2)
     flat = policy.init(0)
     assert np.linalg.norm(flat[:24].reshape(8, 3), axis=1) == pytest.approx(np.ones(8))
     assert (flat[24:32] == 0).all()
@@ -52,8 +53,8 @@ def test_normc_weights_have_the_norm_they_say() -> None:
 
 
 def test_xavier_and_torch_bounds() -> None:
-    xavier = make_network(PolicyConfig(hidden=[100], init="xavier"), 50, 2).init(0)[:5000]
-    plain = make_network(PolicyConfig(hidden=[100], init="torch"), 50, 2).init(0)[:5100]
+    xavier = make_network(PolicyConfig(hidden=[100], init="xavier"), vector_spec(50), 2).init(0)[:5000]
+    plain = make_network(PolicyConfig(hidden=[100], init="torch"), vector_spec(50), 2).init(0)[:5100]
     assert np.abs(xavier).max() == pytest.approx(np.sqrt(6 / 150), rel=0.01)
     assert np.abs(plain).max() == pytest.approx(1 / np.sqrt(50), rel=0.01)
 
@@ -64,34 +65,34 @@ def trials(noise: Noise) -> list[Trial]:
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
 def test_perturbed_members_are_centre_plus_scaled_noise(rank: int) -> None:
-    policy = make_network(PolicyConfig(hidden=[6]), 3, 2)
+    policy = make_network(PolicyConfig(hidden=[6]), vector_spec(3), 2)
     center = policy.init(1)
     noise = Noise((1, 2), policy.shapes, rank)
     stack = stack_trials(policy, trials(noise), torch.from_numpy(center), width=5)
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     dense = np.stack([center + t.params.scale * noise.expand(noise.draw(2, t.params.pair)[None])[0] for t in trials(noise)])  # type: ignore[union-attr]
-    assert stack(x).numpy() == pytest.approx(policy.bind(torch.from_numpy(dense))(x).numpy(), abs=1e-5)
+    assert stack({"vector": x}).numpy() == pytest.approx(outputs(policy, dense, x).numpy(), abs=1e-5)
 
 
 def test_rows_can_be_replaced_and_compacted() -> None:
-    policy = make_network(PolicyConfig(hidden=[6]), 3, 2)
+    policy = make_network(PolicyConfig(hidden=[6]), vector_spec(3), 2)
     given = [Trial(n, 0, policy.init(n)) for n in range(4)]
     stack = stack_trials(policy, given, torch.zeros(0), width=2)
     x = torch.ones(2, 3)
-    alone = policy.bind(torch.from_numpy(np.stack([policy.init(n) for n in range(4)])))(torch.ones(4, 3))
+    alone = outputs(policy, np.stack([policy.init(n) for n in range(4)]), torch.ones(4, 3))
     stack.load(0, 3)
-    assert stack(x).numpy() == pytest.approx(alone[[3, 1]].numpy(), abs=1e-6)
+    assert stack({"vector": x}).numpy() == pytest.approx(alone[[3, 1]].numpy(), abs=1e-6)
     stack.keep(torch.tensor([1]))
-    assert stack(x[:1]).numpy() == pytest.approx(alone[[1]].numpy(), abs=1e-6)
+    assert stack({"vector": x[:1]}).numpy() == pytest.approx(alone[[1]].numpy(), abs=1e-6)
 
 
 def test_a_users_module_is_evaluated_for_many_at_once() -> None:
     from tests.toys.worlds import TinyNet
 
-    policy = make_network(PolicyConfig(kind="module", module="tests.toys.worlds:TinyNet", kwargs={"width": 4}), 3, 2)
+    policy = make_network(PolicyConfig(kind="module", module="tests.toys.worlds:TinyNet", kwargs={"width": 4}), vector_spec(3), 2)
     rows = np.stack([policy.init(s) for s in range(3)])
     x = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
-    out = policy.bind(torch.from_numpy(rows))(x)
+    out = outputs(policy, rows, x)
     net = TinyNet(3, 2, width=4)
     nn.utils.vector_to_parameters(torch.from_numpy(rows[1]), net.parameters())
     assert out[1].numpy() == pytest.approx(net(x[1]).detach().numpy(), abs=1e-6)
@@ -100,7 +101,7 @@ def test_a_users_module_is_evaluated_for_many_at_once() -> None:
 
 def test_making_a_users_module_leaves_the_global_generator_alone() -> None:
     before = torch.random.get_rng_state()
-    make_network(PolicyConfig(kind="module", module="tests.toys.worlds:TinyNet"), 3, 2).init(3)
+    make_network(PolicyConfig(kind="module", module="tests.toys.worlds:TinyNet"), vector_spec(3), 2).init(3)
     assert (torch.random.get_rng_state() == before).all()
 
 
@@ -114,7 +115,7 @@ def test_making_a_users_module_leaves_the_global_generator_alone() -> None:
 )
 def test_a_module_that_is_not_there_is_named(module: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_network(PolicyConfig(kind="module", module=module), 3, 2)
+        make_network(PolicyConfig(kind="module", module=module), vector_spec(3), 2)
 
 
 def test_tanh_actions_are_scaled_to_the_box() -> None:
@@ -154,7 +155,9 @@ def test_an_action_space_without_a_policy_is_refused() -> None:
 def test_normaliser_by_hand() -> None:
     moments = Moments.of(np.array([[0.0, 5.0], [4.0, 5.0]]))  # mean 2 and 5, std 2 and 0 (floor 0.1)
     normalize = Normalizer(PolicyConfig(), moments)
-    assert normalize(torch.tensor([[4.0, 5.2], [100.0, -9.0]])).numpy() == pytest.approx(np.array([[1, 2], [5, -5]]), abs=1e-4)
+    assert normalize({"vector": torch.tensor([[4.0, 5.2], [100.0, -9.0]])})["vector"].numpy() == pytest.approx(
+        np.array([[1, 2], [5, -5]]), abs=1e-4
+    )
     assert Normalizer(PolicyConfig(normalize_obs=False), moments)(torch.tensor([[4.0, 5.2]])).tolist() == [[4.0, pytest.approx(5.2)]]
 
 
@@ -162,17 +165,18 @@ def test_greedy_policy_carries_its_normaliser() -> None:
     config = PolicyConfig(hidden=[], init="torch")
     obs, act = spaces.Box(-9, 9, (2,), np.float32), spaces.Box(-1, 1, (1,), np.float32)
     params = np.array([1.0, 0.0, 0.0], np.float32)
-    policy = GreedyPolicy(config, obs, act, params, Moments.of(np.array([[0.0, 0.0], [4.0, 4.0]])))
+    arrays = {"params": params, "obs_moments": Moments.of(np.array([[0.0, 0.0], [4.0, 4.0]])).pack()}
+    policy = GreedyPolicy(config, describe_observations(obs, "a test"), act, arrays)
     assert policy.act(np.array([4.0, 0.0], np.float32)) == pytest.approx(np.tanh(1.0))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "selu", "leaky-relu"])
 def test_gradients_of_batched_perceptrons_are_those_of_nn_linear(activation: str) -> None:
-    net = MLP((3, 70, 4, 2), activation, "torch", 1.0)
+    net = make_network(NetworkConfig(hidden=[70, 4], activation=activation, init="torch"), vector_spec(3), 2)
     params = torch.from_numpy(np.stack([net.init(1), net.init(2)])).double().requires_grad_()
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 6, 3))).requires_grad_()
     slope = torch.randn(2, 6, 2, dtype=torch.float64)
-    grad_params, grad_x = torch.autograd.grad(net.bind_batches(params)(x), (params, x), slope)
+    grad_params, grad_x = torch.autograd.grad(net.bind(params)({"vector": x}, torch.empty(0))[0], (params, x), slope)
     kind = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "selu": torch.nn.SELU, "leaky-relu": torch.nn.LeakyReLU}[activation]
     for n in range(2):
         linear = [torch.nn.Linear(i, o).double() for i, o in ((3, 70), (70, 4), (4, 2))]
@@ -186,9 +190,13 @@ def test_gradients_of_batched_perceptrons_are_those_of_nn_linear(activation: str
 
 def test_kept_buffers_never_mix_gradients() -> None:
     """Two calls in one loss, gradients that add up over two losses, and a gradient that someone holds."""
-    net = MLP((3, 8, 1), "tanh", "torch", 1.0)
+    net = make_network(NetworkConfig(hidden=[8], init="torch"), vector_spec(3), 1)
     params = torch.from_numpy(np.stack([net.init(1)])).requires_grad_()
-    forward = net.bind_batches(params)
+    bound = net.bind(params)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return bound({"vector": x}, torch.empty(0))[0]
+
     a, b = torch.randn(1, 5, 3), torch.randn(1, 5, 3)
     (first,) = torch.autograd.grad(forward(a).sum(), params)
     held = first.clone()
@@ -214,7 +222,9 @@ def test_kept_buffers_never_mix_gradients() -> None:
 
 
 def test_soft_updates_by_hand() -> None:
-    net = StackedNetwork(MLP((1, 1), "tanh", "torch", 1.0), np.array([[1.0, 2.0]], np.float32), 1e-3, torch.device("cpu"))
+    net = StackedNetwork(
+        make_network(NetworkConfig(hidden=[]), vector_spec(1), 1), np.array([[1.0, 2.0]], np.float32), 1e-3, torch.device("cpu")
+    )
     with torch.no_grad():
         net.params[:] = torch.tensor([[3.0, 2.0]])
     net.soft_update(0.25)
@@ -224,7 +234,7 @@ def test_soft_updates_by_hand() -> None:
 def test_one_step_is_that_of_torch_adam() -> None:
     start = np.array([[1.0, -2.0, 0.5, 0.1]], np.float32)
     ours, theirs = (
-        StackedNetwork(MLP((1, 1, 1), "tanh", "torch", 1.0), start, 0.1, torch.device("cpu")),
+        StackedNetwork(make_network(NetworkConfig(hidden=[1]), vector_spec(1), 1), start, 0.1, torch.device("cpu")),
         torch.nn.Parameter(torch.from_numpy(start.copy())),
     )
     adam = torch.optim.Adam([theirs], 0.1)

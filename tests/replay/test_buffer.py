@@ -10,16 +10,23 @@ import pytest
 
 from baldwin.errors import ReplayError
 from baldwin.learners import replay_columns
+from baldwin.observations import vector_spec
 from baldwin.replay import Column, ReplayBuffer, ReplayView
 
-COLUMNS = replay_columns(2, np.empty((0, 1), np.float32))
+COLUMNS = replay_columns(vector_spec(2), np.empty((0, 1), np.float32))
 
 
 def rows(first: int, count: int, ends: dict[int, str] | None = None) -> dict[str, Any]:
     """Steps numbered from `first`: the number is the reward and is in the observations."""
     n = np.arange(first, first + count, dtype=np.float32)
     flags = {kind: np.array([(ends or {}).get(i) == kind for i in range(first, first + count)]) for kind in ("terminated", "truncated")}
-    return {"obs": np.stack([n, -n], 1), "action": n[:, None] / 100, "reward": n, "next_obs": np.stack([n + 1, -n - 1], 1), **flags}
+    return {
+        "obs/vector": np.stack([n, -n], 1),
+        "action": n[:, None] / 100,
+        "reward": n,
+        "next_obs/vector": np.stack([n + 1, -n - 1], 1),
+        **flags,
+    }
 
 
 def make(capacity: int = 10, slack: int = 0, folder: Path | None = None) -> ReplayBuffer:
@@ -40,11 +47,11 @@ def test_draws_are_uniform_and_reproducible() -> None:
     for replay in (one, two):
         replay.add(rows(0, 10))
     first, again = one.sample(3, 1000), two.sample(3, 1000)
-    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    np.testing.assert_equal(first, again)
     assert not np.array_equal(first.reward, one.sample(3, 1000).reward)
     counts = np.bincount(first.reward.ravel().astype(int), minlength=10)
     assert counts.min() > 220  # expected 300, std 16
-    assert first.obs.shape == (3, 1000, 2)
+    assert first.obs["vector"].shape == (3, 1000, 2)
 
 
 def test_windows_sum_discounted_rewards_and_carry_their_real_length() -> None:
@@ -53,8 +60,8 @@ def test_windows_sum_discounted_rewards_and_carry_their_real_length() -> None:
     batch = replay.view().rows(np.array([0, 4, 5]), n_step=3, gamma=0.5)
     assert batch.reward.tolist() == [1 + 1 + 0.75, 5 + 3, 6]  # the last two meet the newest row
     assert batch.steps.tolist() == [3, 2, 1]
-    assert batch.next_obs[:, 0].tolist() == [4, 7, 7]
-    assert batch.obs[:, 0].tolist() == [1, 5, 6]
+    assert batch.next_obs["vector"][:, 0].tolist() == [4, 7, 7]
+    assert batch.obs["vector"][:, 0].tolist() == [1, 5, 6]
 
 
 @pytest.mark.parametrize("kind", ["terminated", "truncated"])
@@ -65,7 +72,7 @@ def test_windows_stop_at_the_end_of_an_episode(kind: str) -> None:
     assert batch.reward.tolist() == [1 + 1 + 0.75, 2 + 1.5, 3, 4 + 2.5 + 1.5]
     assert batch.steps.tolist() == [3, 2, 1, 3]
     assert getattr(batch, kind).tolist() == [True, True, True, False]
-    assert batch.next_obs[:3, 0].tolist() == [4, 4, 4]
+    assert batch.next_obs["vector"][:3, 0].tolist() == [4, 4, 4]
 
 
 def test_windows_follow_an_episode_through_segments_of_other_environments() -> None:
@@ -98,7 +105,7 @@ def test_state_is_a_round_trip(on_disk: bool, tmp_path: Path) -> None:
     replay.add(rows(8, 9), after=last)  # a future that is lost: it links to what was saved
     back = make(10, 10, folder)
     back.load_state_dict(state)
-    assert all(np.array_equal(a, b) for a, b in zip(expected, back.sample(2, 6, n_step=3, gamma=0.9), strict=True))
+    np.testing.assert_equal(expected, back.sample(2, 6, n_step=3, gamma=0.9))
     assert ("rows" in state) is not on_disk
 
 
@@ -113,14 +120,14 @@ def test_going_back_too_far_is_refused(tmp_path: Path) -> None:
         make(10, 5, tmp_path).load_state_dict(state)
 
 
-@pytest.mark.parametrize("name", ["obs.bin", "written.bin"])
+@pytest.mark.parametrize("name", ["obs.vector.bin", "written.bin"])
 @pytest.mark.parametrize("cut", [True, False])
 def test_missing_and_short_files_are_noticed(name: str, cut: bool, tmp_path: Path) -> None:
     replay = make(10, 0, tmp_path)
     replay.add(rows(0, 5))
     state = replay.state_dict()
     (tmp_path / name).write_bytes(b"") if cut else (tmp_path / name).unlink()
-    with pytest.raises(ReplayError, match=r"obs.bin was missing or cut short|ends at row 0; the checkpoint knows 5"):
+    with pytest.raises(ReplayError, match=r"obs.vector.bin was missing or cut short|ends at row 0; the checkpoint knows 5"):
         make(10, 0, tmp_path).load_state_dict(state)
 
 
@@ -158,7 +165,7 @@ def test_a_learner_draws_from_a_view_too() -> None:
 
 
 def draw_elsewhere(view: ReplayView, pipe: Any) -> None:
-    pipe.send(([a.copy() for a in view.sample((7, 1), 2, 5, 2, 0.9)], view.arrays["obs"].flags.writeable))
+    pipe.send((view.sample((7, 1), 2, 5, 2, 0.9), view.arrays["obs/vector"].flags.writeable))
 
 
 def test_another_process_reads_the_same_rows_without_a_copy(tmp_path: Path) -> None:
@@ -173,7 +180,7 @@ def test_another_process_reads_the_same_rows_without_a_copy(tmp_path: Path) -> N
     found, writeable = here.recv()
     process.join()
     assert not writeable
-    assert all(np.array_equal(a, b) for a, b in zip(found, view.sample((7, 1), 2, 5, 2, 0.9), strict=True))
+    np.testing.assert_equal(found, view.sample((7, 1), 2, 5, 2, 0.9))
 
 
 @pytest.mark.parametrize("in_a_folder", [False, True])
@@ -189,9 +196,7 @@ def test_where_files_cannot_be_seen_the_rows_travel_themselves(tmp_path: Path, i
     again = ReplayBuffer(COLUMNS, 50, seed=3, slack=13)
     for start in range(0, 150, 10):
         again.add(rows(start, 10))
-    assert all(
-        np.array_equal(a, b) for a, b in zip(there.sample((7, 1), 2, 5, 3, 0.9), again.view().sample((7, 1), 2, 5, 3, 0.9), strict=True)
-    )
+    np.testing.assert_equal(there.sample((7, 1), 2, 5, 3, 0.9), again.view().sample((7, 1), 2, 5, 3, 0.9))
 
 
 def test_more_columns_can_be_added(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ def worker_for(env: EnvConfig, policy: PolicyConfig = POLICY, seed: int = 0) -> 
     env_spec = check_env(env)
     worker = RolloutWorker(WorkerSpec(env, env_spec, policy))
     actions = ActionMap(env_spec.action_space, policy.squash)
-    center = make_network(policy, env_spec.obs_size, actions.size).init(seed)
-    moments = Moments.of(np.random.default_rng(0).normal(0.1, 0.5, (50, env_spec.obs_size)))
+    center = make_network(policy, env_spec.obs, actions.size).init(seed)
+    moments = Moments.of(np.random.default_rng(0).normal(0.1, 0.5, (50, env_spec.obs.vector_size)))
     worker.receive(Shared(CENTER, 0, {"params": center, "obs_moments": moments.pack()}, 0))
     return worker, env_spec, center, moments
 
@@ -60,9 +60,9 @@ def test_gymnasium_rollouts_are_plain_loops(name: str, limit: int, n_envs: int) 
     worker, env_spec, center, moments = worker_for(EnvConfig(id=name, backend="gymnasium"))
     trials = own(center, 8)
     outcomes = worker.evaluate(trials, spec(n_envs, max_steps=limit, first_episode=5, collect_moments=True))
-    total = Moments.empty(env_spec.obs_size)
+    total = Moments.empty(env_spec.obs.vector_size)
     for trial, outcome in zip(trials, outcomes, strict=True):
-        policy = GreedyPolicy(POLICY, env_spec.obs_space, env_spec.action_space, trial.params, moments)
+        policy = GreedyPolicy(POLICY, env_spec.obs, env_spec.action_space, {"params": trial.params, "obs_moments": moments.pack()})
         env, number = trial.id % n_envs, trial.id // n_envs
         expected, steps, cut, seen = plain_gymnasium(name, policy, env // 2, 5 + number, limit)
         assert outcome.fitness == pytest.approx(expected, rel=1e-4)
@@ -80,7 +80,7 @@ def test_envpool_rollouts_are_plain_loops(n_envs: int) -> None:
     trials = own(center, 8)
     outcomes = worker.evaluate(trials, spec(n_envs, max_steps=40, first_episode=3))
     for trial, outcome in zip(trials, outcomes, strict=True):
-        policy = GreedyPolicy(POLICY, env_spec.obs_space, env_spec.action_space, trial.params, moments)
+        policy = GreedyPolicy(POLICY, env_spec.obs, env_spec.action_space, {"params": trial.params, "obs_moments": moments.pack()})
         pool = make_pool(EnvConfig(id="Hopper-v5"), np.array([trial.id % n_envs // 2]))
         for _ in range(3 + trial.id // n_envs + 1):
             obs, _ = pool.reset()
@@ -191,7 +191,7 @@ def test_a_stale_center_is_refused() -> None:
 
 def test_low_rank_trials_play_as_their_dense_selves() -> None:
     worker, env_spec, center, _ = worker_for(EnvConfig(id="Pendulum-v1", backend="gymnasium"))
-    policy = make_network(POLICY, env_spec.obs_size, 1)
+    policy = make_network(POLICY, env_spec.obs, 1)
     noise = Noise((1, 2), policy.shapes, rank=2)
     thin = [Trial(n, 0, Perturbation(noise, 0, n // 2, 0.1 * (-1) ** n)) for n in range(4)]
     dense = [Trial(n, 0, center + 0.1 * (-1) ** n * noise.expand(noise.draw(0, n // 2)[None])[0]) for n in range(4)]

@@ -8,6 +8,7 @@ import pytest
 
 from baldwin.envs import EnvConfig, EnvSpec
 from baldwin.errors import EnvironmentFailure
+from baldwin.observations import vector_spec
 from baldwin.rollout.fingerprint import digest, env_fingerprint
 from baldwin.types import CENTER, Shared
 from tests.rollout.test_episodes import worker_for
@@ -34,7 +35,7 @@ class Missing(Careless):
 
 def env_spec(kind: type[Careless]) -> tuple[EnvConfig, EnvSpec]:
     config = EnvConfig(id=f"{__name__}:{kind.__name__}")
-    return config, EnvSpec(2, kind.observation_space, kind.action_space, None, "gymnasium")
+    return config, EnvSpec(vector_spec(2), kind.action_space, None, "gymnasium")
 
 
 def test_two_workers_with_the_same_of_everything_have_the_same_fingerprint() -> None:

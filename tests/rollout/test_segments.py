@@ -26,8 +26,8 @@ def job_for(worker_spec: WorkerSpec, steps: int = 25, explore: str = "noise", n_
     return CollectJob(
         ticket=0,
         seed=5,
-        params=make_network(worker_spec.policy, worker_spec.env_spec.obs_size, act.outputs).init(0),
-        obs_moments=Moments.empty(worker_spec.env_spec.obs_size).pack(),
+        params=make_network(worker_spec.policy, worker_spec.env_spec.obs, act.outputs).init(0),
+        obs_moments=Moments.empty(worker_spec.env_spec.obs.vector_size).pack(),
         positions=tuple(EpisodePosition(n, 0, nothing) for n in range(n_envs)),
         steps=steps,
         explore=explore,  # type: ignore[arg-type]
@@ -86,20 +86,20 @@ def test_transitions_are_those_of_a_plain_loop() -> None:
     assert outcome.env_steps == 50
     assert a["truncated"][0].nonzero()[0].tolist() == [19, 39]
     assert not a["terminated"].any()
-    assert a["final_obs"].shape == (2, 3)
+    assert a["final_obs/vector"].shape == (2, 3)
     ends = 0
     for t in range(50):
         if t % 20 == 0:
             lane_seed = int(seeds.seeds(1, 5, seeds.Stream.COLLECT, 0, t // 20)[0])
             obs, _ = env.reset(seed=seeds.mix(lane_seed, 0))
-        np.testing.assert_allclose(a["obs"][0, t], obs, rtol=1e-6)
+        np.testing.assert_allclose(a["obs/vector"][0, t], obs, rtol=1e-6)
         obs, reward, *_ = env.step(2.0 * a["action"][0, t])
         assert a["reward"][0, t] == pytest.approx(reward, rel=1e-6)
         if a["truncated"][0, t]:
-            np.testing.assert_allclose(a["final_obs"][ends], obs, rtol=1e-6)
+            np.testing.assert_allclose(a["final_obs/vector"][ends], obs, rtol=1e-6)
             ends += 1
         else:
-            np.testing.assert_allclose(a["obs"][0, t + 1], obs, rtol=1e-6)
+            np.testing.assert_allclose(a["obs/vector"][0, t + 1], obs, rtol=1e-6)
 
 
 def test_a_termination_at_the_last_step_is_no_truncation() -> None:

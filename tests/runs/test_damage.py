@@ -41,7 +41,7 @@ def resumed(path: Path) -> tuple[Run, list[str]]:
     return run, warnings
 
 
-@pytest.mark.parametrize("column", ["obs", "action", "reward", "next_obs", "terminated", "truncated", "next_index"])
+@pytest.mark.parametrize("column", ["obs.vector", "action", "reward", "next_obs.vector", "terminated", "truncated", "next_index"])
 def test_one_flipped_bit_in_the_replay_is_noticed(column: str, finished: tuple[Path, str], tmp_path: Path) -> None:
     paused, whole = finished
     path = Path(shutil.copytree(paused, tmp_path / "run"))

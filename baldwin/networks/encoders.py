@@ -1,0 +1,227 @@
+"""Encoders: from one sensor to features. The kind is chosen by the sensor's shape unless the config sets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import conv2d, max_pool2d
+
+from baldwin.errors import ConfigError
+from baldwin.networks.batched_mlp import ACTIVATIONS
+from baldwin.networks.init import InitScheme, init_layer
+from baldwin.networks.mlp import MLP
+from baldwin.networks.tensors import Tensors
+from baldwin.ops.noise import Shape
+from baldwin.registry import Registry
+
+if TYPE_CHECKING:
+    from baldwin.networks.config import EncoderConfig
+
+NORM_EPSILON = 1e-3
+Encode = Callable[[Tensor], Tensor]
+"""[N, B, *sensor] -> [N, B, features]."""
+
+
+class Encoder(Protocol):
+    """A part of a network that reads one sensor."""
+
+    n_outputs: int
+    shapes: tuple[Shape, ...]
+    reference: Tensor | None  # fixed observations [R, *sensor] for virtual batch normalisation, set before `bind`
+
+    def init(self, rng: np.random.Generator) -> list[NDArray[np.float64]]:
+        """Fresh parameters, tensor by tensor."""
+
+    def bind(self, tensors: Tensors) -> Encode:
+        """The forward pass of N encoders."""
+
+
+class FlatEncoder:
+    """The numbers as they are."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.n_outputs = int(np.prod(shape))
+        self.shapes: tuple[Shape, ...] = ()
+        self.reference: Tensor | None = None
+
+    def init(self, rng: np.random.Generator) -> list[NDArray[np.float64]]:
+        """There are none."""
+        return []
+
+    def bind(self, tensors: Tensors) -> Encode:
+        """Flatten."""
+        return lambda x: x.flatten(2)
+
+
+class MLPEncoder:
+    """A perceptron over the flattened sensor, activated to its end."""
+
+    def __init__(self, shape: Shape, hidden: list[int], activation: str, init: InitScheme) -> None:
+        self._mlp = MLP((int(np.prod(shape)), *hidden), activation, init, activate_last=True)
+        self.n_outputs, self.shapes, self.init = self._mlp.n_outputs, self._mlp.shapes, self._mlp.init
+        self.reference: Tensor | None = None
+
+    def bind(self, tensors: Tensors) -> Encode:
+        """The forward pass of N perceptrons."""
+        forward = self._mlp.bind(tensors)
+        return lambda x: forward(x.flatten(2))
+
+
+class Conv(NamedTuple):
+    """One convolution."""
+
+    channels: int
+    kernel: int
+    stride: int
+    padding: int = 0
+
+    def size(self, side: int) -> int:
+        """The side of what comes out."""
+        return (side + 2 * self.padding - self.kernel) // self.stride + 1
+
+
+class Residual(NamedTuple):
+    """A block of IMPALA's network (arXiv 1802.01561): a convolution, a pool that halves, two residual pairs of convolutions."""
+
+    channels: int
+
+    def size(self, side: int) -> int:
+        """The side of what comes out."""
+        return (side + 1) // 2
+
+
+Block = Conv | Residual
+CONV_STACKS: dict[str, tuple[tuple[Block, ...], list[int]]] = {
+    "small": ((Conv(16, 3, 1, 1), Conv(32, 3, 2, 1)), [128]),
+    "nature": ((Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)), [512]),
+    "impala": ((Residual(16), Residual(32), Residual(32)), [256]),
+    "strided": (4 * (Conv(32, 3, 2, 1),), []),
+}
+"""Name -> convolutions, and the hidden layers behind them.
+
+nature: Mnih et al. 2015. strided: four of 32 with stride 2, of OpenAI's universe starter agent and pytorch-es.
+"""
+MIN_NATURE_SIDE = 36  # pixels
+
+
+class ConvEncoder:
+    """Convolutions, then a perceptron over what is left of the picture."""
+
+    def __init__(
+        self, shape: Shape, blocks: tuple[Block, ...], hidden: list[int], activation: str, init: InitScheme, virtual_batch_norm: bool
+    ) -> None:
+        self._blocks, self._activation, self._init, self._norm = blocks, activation, init, virtual_batch_norm
+        self.reference: Tensor | None = None
+        channels, height, width = shape
+        shapes: list[Shape] = []
+        for block in blocks:
+            shapes += self._block_shapes(block, channels)
+            channels, height, width = block.channels, block.size(height), block.size(width)
+        if min(height, width) < 1:
+            raise ConfigError(f"a picture of {shape[1]} x {shape[2]} is too small for these convolutions. Use conv: small")
+        self._mlp = MLP((channels * height * width, *hidden), activation, init, activate_last=True)
+        self.n_outputs, self.shapes = self._mlp.n_outputs, (*shapes, *self._mlp.shapes)
+
+    def _block_shapes(self, block: Block, channels: int) -> list[Shape]:
+        out = block.channels
+        if isinstance(block, Residual):
+            return [(out, channels, 3, 3), (out,), *(4 * [(out, out, 3, 3), (out,)])]
+        return [(out, channels, block.kernel, block.kernel), (out,), *(2 * [(out,)] if self._norm else [])]
+
+    def init(self, rng: np.random.Generator) -> list[NDArray[np.float64]]:
+        """Convolutions, each with gain 1 and shift 0 if it is normalised; then the perceptron."""
+        parts: list[NDArray[np.float64]] = []
+        for shape in self.shapes[: len(self.shapes) - len(self._mlp.shapes)]:
+            if len(shape) == 4:
+                parts += init_layer(rng, shape, self._init)
+                parts += [np.ones(shape[0]), np.zeros(shape[0])] if self._norm else []
+        return parts + self._mlp.init(rng)
+
+    def bind(self, tensors: Tensors) -> Encode:
+        """The forward pass of N encoders; for virtual batch normalisation, their statistics of the reference batch are taken now."""
+        activate = ACTIVATIONS[self._activation]
+        layers: list[Encode] = []
+        for block in self._blocks:
+            make = self._residual if isinstance(block, Residual) else self._normalized if self._norm else self._plain
+            layers.append(make(block, tensors, layers, activate))  # type: ignore[arg-type]
+        forward = self._mlp.bind(tensors)
+
+        def encode(x: Tensor) -> Tensor:
+            for layer in layers:
+                x = layer(x)
+            return forward(x.flatten(2))
+
+        return encode
+
+    def _plain(self, block: Conv, tensors: Tensors, before: list[Encode], activate: Callable[[Tensor], Tensor]) -> Encode:
+        weight, bias = tensors.tensor(), tensors.tensor()
+        return lambda x: activate(stacked_conv(x, weight, bias, block.stride, block.padding))
+
+    def _normalized(self, block: Conv, tensors: Tensors, before: list[Encode], activate: Callable[[Tensor], Tensor]) -> Encode:
+        """activate(gain (h - mean) / std + shift), mean and std over the reference batch, for each network and channel."""
+        weight, bias, gain, shift = (tensors.tensor() for _ in range(4))
+        if self.reference is None:
+            raise ConfigError("virtual batch normalisation has no reference batch: only strategies collect one. Use norm: none")
+        x = self.reference.expand(len(weight), *self.reference.shape)
+        for layer in before:
+            x = layer(x)
+        var, mean = torch.var_mean(stacked_conv(x, weight, bias, block.stride, block.padding), (1, 3, 4), correction=0)  # [N, C]
+        factor = gain / (var + NORM_EPSILON).sqrt()
+        # (w * x + b - mean) factor + shift is again a convolution
+        weight, bias = weight * factor[..., None, None, None], (bias - mean) * factor + shift
+        return lambda x: activate(stacked_conv(x, weight, bias, block.stride, block.padding))
+
+    def _residual(self, block: Residual, tensors: Tensors, before: list[Encode], activate: Callable[[Tensor], Tensor]) -> Encode:
+        convs = [(tensors.tensor(), tensors.tensor()) for _ in range(5)]
+
+        def layer(x: Tensor) -> Tensor:
+            x = stacked_conv(x, *convs[0], 1, 1)
+            pooled = max_pool2d(x.flatten(0, 1), 3, 2, 1)
+            x = pooled.view(*x.shape[:2], *pooled.shape[1:])
+            for first, second in (convs[1:3], convs[3:5]):
+                x = x + stacked_conv(activate(stacked_conv(activate(x.clone()), *first, 1, 1)), *second, 1, 1)  # activations work in place
+            return activate(x)
+
+        return layer
+
+
+def stacked_conv(x: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int) -> Tensor:
+    """Convolutions of N networks: x [N, B, C, H, W], weight [N, O, C, k, k], bias [N, O] -> [N, B, O, H', W'].
+
+    Of one picture for each network, one grouped convolution; of batches, one convolution after the other.
+    """
+    n, batch = x.shape[:2]
+    if batch > 1 or n == 1:
+        return torch.stack([conv2d(x[i], weight[i], bias[i], stride, padding) for i in range(n)])
+    out = conv2d(x.view(1, -1, *x.shape[3:]), weight.flatten(0, 1), bias.flatten(), stride, padding, groups=n)
+    return out.view(n, 1, -1, *out.shape[2:])
+
+
+EncoderBuilder = Callable[["EncoderConfig", Shape, str, InitScheme], Encoder]
+"""(config, shape of the sensor, activation of the network, how to draw parameters) -> encoder."""
+ENCODERS: Registry[EncoderBuilder] = Registry("encoder")
+
+
+def _conv(config: EncoderConfig, shape: Shape, activation: str, init: InitScheme) -> ConvEncoder:
+    if len(shape) != 3:
+        raise ConfigError(f"a convolution needs an image [channels, height, width]; got a sensor of shape {shape}. Use kind: mlp")
+    name = ("nature" if min(shape[1:]) >= MIN_NATURE_SIDE else "small") if config.conv == "auto" else config.conv
+    blocks, hidden = CONV_STACKS[name]
+    if config.norm != "none" and any(isinstance(block, Residual) for block in blocks):
+        raise ConfigError("norm: virtual-batch is for conv: small, nature or strided; got impala. Use norm: none")
+    own = hidden if config.hidden is None else config.hidden
+    return ConvEncoder(shape, blocks, own, config.activation or "relu", init, config.norm != "none")
+
+
+def _mlp(config: EncoderConfig, shape: Shape, activation: str, init: InitScheme) -> MLPEncoder:
+    return MLPEncoder(shape, [64] if config.hidden is None else config.hidden, config.activation or activation, init)
+
+
+ENCODERS.add("conv", _conv)
+ENCODERS.add("mlp", _mlp)
+ENCODERS.add("flat", lambda config, shape, activation, init: FlatEncoder(shape))

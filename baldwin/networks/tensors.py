@@ -1,0 +1,81 @@
+"""Parameter tensors of many networks at once, as the parts of a network take them: in the order of the flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from baldwin.networks.batched_mlp import split_params
+from baldwin.ops.noise import Noise, Shape
+
+Linear = Callable[[Tensor], Tensor]
+"""[N, B, in] -> [N, B, out]."""
+
+
+class Tensors(Protocol):
+    """Gives out the tensors of N networks, one after the other."""
+
+    def tensor(self) -> Tensor:
+        """The next tensor [N, *shape]."""
+
+    def linear(self) -> Linear:
+        """The next two, a matrix and a bias, as a linear layer."""
+
+
+class RowTensors:
+    """Tensors of parameter rows [N, D]: views, which see later changes of the rows, unless these are `fixed`."""
+
+    def __init__(self, params: Tensor, shapes: tuple[Shape, ...], fixed: bool = False) -> None:
+        self._tensors, self._fixed = iter(split_params(params, shapes)), fixed
+
+    def tensor(self) -> Tensor:
+        """The next tensor [N, *shape]."""
+        return next(self._tensors)
+
+    def linear(self) -> Linear:
+        """x W^T + b for each network."""
+        weight, bias = self.tensor().transpose(1, 2), self.tensor().unsqueeze(1)
+        if self._fixed:
+            weight = weight.contiguous()  # a product with one row each is a third faster
+        return lambda x: torch.baddbmm(bias, x, weight)
+
+
+class LowRankTensors:
+    """Tensors of N networks around one center [D]. Matrices differ by A B^T, which is never multiplied out; the rest is whole.
+
+    `normals` [N, size]: the factors and the noise, scaled.
+    """
+
+    def __init__(self, center: Tensor, noise: Noise, normals: Tensor) -> None:
+        self._rank, self._count = noise.rank, len(normals)
+        self._slices = iter([(shape, center[params].view(shape), normals[:, draws]) for shape, params, draws in noise.slices()])
+
+    def tensor(self) -> Tensor:
+        """The next tensor [N, *shape]; a matrix is multiplied out."""
+        shape, center, own = next(self._slices)
+        if len(shape) == 2:
+            a, b = self._factors(shape, own)
+            return center + torch.bmm(a.transpose(1, 2), b.transpose(1, 2))
+        return center + own.view(self._count, *shape)
+
+    def linear(self) -> Linear:
+        """x W^T + b + (x B) A^T: the first product is shared by all networks."""
+        shape, weight, thin = next(self._slices)
+        a, b = self._factors(shape, thin)  # [N, r, out], [N, in, r]
+        _, bias, own_bias = next(self._slices)
+        transposed, own_bias = weight.t(), own_bias.unsqueeze(1)
+
+        def layer(x: Tensor) -> Tensor:
+            shared = torch.addmm(bias, x.flatten(0, 1), transposed).view(*x.shape[:2], -1)
+            return shared.add_(torch.bmm(torch.bmm(x, b), a)).add_(own_bias)
+
+        return layer
+
+    def _factors(self, shape: Shape, thin: Tensor) -> tuple[Tensor, Tensor]:
+        fan_out, fan_in = shape
+        a = thin[:, : fan_out * self._rank].view(self._count, fan_out, self._rank).transpose(1, 2)
+        b = thin[:, fan_out * self._rank :].view(self._count, fan_in, self._rank)
+        return a, b
