@@ -142,7 +142,8 @@ class ObservationSpec:
     def _plain(self) -> bool:
         """One vector, which is the whole observation, already flat: the common case, which must not cost anything."""
         only = self.sensors[0]
-        return len(self.sensors) == 1 and not only.path and not only.is_image and not self.mask_size and only.space.shape == only.shape
+        flat_box = isinstance(only.space, spaces.Box) and only.space.shape == only.shape
+        return len(self.sensors) == 1 and not only.path and not self.mask_size and flat_box and not only.is_image
 
     def empty(self, count: int) -> Observation:
         """Arrays for so many observations: vectors are not numbers, images black, every action legal."""

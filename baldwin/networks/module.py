@@ -177,7 +177,7 @@ class ModuleNetwork:
             vectors = [inputs[key] for key in (VECTOR, ACTION) if key in inputs]
             return torch.cat(vectors, -1) if len(vectors) > 1 else vectors[0]
         seen = {name: inputs[VECTOR][..., start:stop] for name, (start, stop) in self._vectors.items()}
-        seen |= {name: inputs[key].float() * scale for name, (key, scale) in self._images.items()}
+        seen |= {name: inputs[key] * scale for name, (key, scale) in self._images.items()}
         return seen | ({ACTION: inputs[ACTION]} if self._n_actions else {})
 
     def bind_low_rank(self, center: Tensor, noise: Noise, normals: Tensor) -> Forward:

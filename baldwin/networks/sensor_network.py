@@ -79,7 +79,7 @@ class SensorNetwork:
     def set_reference(self, observations: Observation) -> None:
         for sensor in self._spec.images:
             if sensor.name in self._image_encoders:
-                self._image_encoders[sensor.name].reference = torch.from_numpy(observations[sensor.key]).float() * sensor.scale
+                self._image_encoders[sensor.name].reference = torch.from_numpy(observations[sensor.key]) * sensor.scale
 
     def _assemble(self, tensors: Tensors) -> Forward:
         vectors = [(self._spec.vectors[name], encoder.bind(tensors)) for name, encoder in self._vector_encoders.items()]
@@ -93,7 +93,7 @@ class SensorNetwork:
         def forward(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
             features = [inputs[VECTOR][..., at] for at in self._flat]
             features += [encode(inputs[VECTOR][..., at]) for at, encode in vectors]
-            features += [encode(inputs[key].float() * scale) for key, scale, encode in images]  # the one place that scales images
+            features += [encode(inputs[key] * scale) for key, scale, encode in images]  # the one place that scales images
             features += [inputs[ACTION]] if self._n_actions else []
             x = torch.cat(features, -1) if len(features) > 1 else features[0]
             if recall:
