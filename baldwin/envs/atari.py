@@ -17,6 +17,8 @@ from baldwin.errors import missing_extra
 
 ATARI_PREFIX = "ALE/"
 MIN_SIDE = 5  # pixels
+INCOMPLETE_STATES = frozenset({"qbert", "tetris"})
+"""Games of ALE 0.12 that go on differently from a saved state; of all 104 these were found."""
 
 
 class AtariConfig(ConfigModel):
@@ -86,7 +88,10 @@ class AtariGame(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], config: AtariConfig) -> None:
         super().__init__(env)
         self._config, self._lives = config, 0
+        self._rng: Any = None  # of no-ops and sticky actions
+        self._start: Any = None  # the emulator before the first frame
         game: Any = env.unwrapped
+        self._keeps_state = game._game not in INCOMPLETE_STATES
         self._ale, self._actions = game.ale, game._action_set
         channels = 1 if config.grey else 3
         if config.ram:
@@ -106,24 +111,41 @@ class AtariGame(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """A game with its random number of no-ops."""
-        _, info = self.env.reset(seed=seed, options=options)
-        noop_max = self._config.noop_max
-        for _ in range(int(self.env.unwrapped.np_random.integers(1, noop_max + 1)) if noop_max else 0):
+        if seed is not None or self._rng is None:
+            self._rng = np.random.default_rng(seed)
+        self._restart()
+        self._button = self._actions[0]
+        for _ in range(int(self._rng.integers(1, self._config.noop_max + 1)) if self._config.noop_max else 0):
             self._ale.act(self._actions[0])
             if self._ale.game_over():
-                self._ale.reset_game()
+                self._restart()
         self._lives = self._ale.lives()
         if not self._config.ram:
             self._read(self._screens[0])
             self._screens[1][...] = self._screens[0]
-        return self._observe(), info
+        return self._observe(), {"lives": self._lives}
+
+    def _restart(self) -> None:
+        """Bring the emulator to where it was before the first frame.
+
+        Without sticky actions of its own ALE is deterministic. To load the game again takes as long as 200 steps, so its start is kept.
+        """
+        if self._start is None:
+            self._ale.reset_game()
+            self._start = self._ale.cloneSystemState()
+        elif self._keeps_state:
+            self._ale.restoreSystemState(self._start)
+        else:
+            self.env.reset(seed=0)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """The action for `frame_skip` frames. ALE is asked directly: Gymnasium's step would copy an observation of every frame."""
         config, ale, reward = self._config, self._ale, 0.0
-        button = self._actions[int(action)]
+        chosen = self._actions[int(action)]
         for left in range(config.frame_skip - 1, -1, -1):
-            reward += ale.act(button)
+            if not config.sticky or self._rng.random() >= config.sticky:  # Machado et al. 2018: decided for every frame
+                self._button = chosen
+            reward += ale.act(self._button)
             if not config.ram and left < (2 if config.max_frames else 1):
                 self._read(self._screens[left])
             if ale.game_over():
@@ -148,7 +170,7 @@ def ale_kwargs(config: AtariConfig) -> dict[str, Any]:
     return {
         "obs_type": "ram",  # the wrapper reads the screen itself, and only the frames that are shown
         "frameskip": 1,
-        "repeat_action_probability": config.sticky,
+        "repeat_action_probability": 0.0,  # the wrapper repeats
         "full_action_space": config.full_actions,
     }
 

@@ -89,6 +89,8 @@ class Residual(NamedTuple):
     """A block of IMPALA's network (arXiv 1802.01561): a convolution, a pool that halves, two residual pairs of convolutions."""
 
     channels: int
+    stride: int = 1  # of its convolutions, which are 3 x 3
+    padding: int = 1
 
     def size(self, side: int) -> int:
         """The side of what comes out."""
@@ -146,9 +148,15 @@ class ConvEncoder:
         """The forward pass of N encoders; for virtual batch normalisation, their statistics of the reference batch are taken now."""
         activate = ACTIVATIONS[self._activation]
         layers: list[Encode] = []
-        for block in self._blocks:
-            make = self._residual if isinstance(block, Residual) else self._normalized if self._norm else self._plain
-            layers.append(make(block, tensors, layers, activate))  # type: ignore[arg-type]
+        if self._norm:
+            convs = self._fold_statistics([[tensors.tensor() for _ in range(4)] for _ in self._blocks])
+            layers = [_conv_layer(block, *conv, activate) for block, conv in zip(self._blocks, convs, strict=True)]
+        else:
+            for block in self._blocks:
+                if isinstance(block, Residual):
+                    layers.append(self._residual(tensors, activate))
+                else:
+                    layers.append(_conv_layer(block, tensors.tensor(), tensors.tensor(), activate))
         forward = self._mlp.bind(tensors)
 
         def encode(x: Tensor) -> Tensor:
@@ -158,25 +166,30 @@ class ConvEncoder:
 
         return encode
 
-    def _plain(self, block: Conv, tensors: Tensors, before: list[Encode], activate: Callable[[Tensor], Tensor]) -> Encode:
-        weight, bias = tensors.tensor(), tensors.tensor()
-        return lambda x: activate(stacked_conv(x, weight, bias, block.stride, block.padding))
+    @torch.no_grad()
+    def _fold_statistics(self, layers: list[list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
+        """Weights [N, O, C, k, k] and biases [N, O] that normalise too: gain (w * x + b - mean) / std + shift is again a convolution.
 
-    def _normalized(self, block: Conv, tensors: Tensors, before: list[Encode], activate: Callable[[Tensor], Tensor]) -> Encode:
-        """activate(gain (h - mean) / std + shift), mean and std over the reference batch, for each network and channel."""
-        weight, bias, gain, shift = (tensors.tensor() for _ in range(4))
+        `layers`: weight, bias, gain and shift of each. Mean and std of each channel are those of the reference batch, which goes
+        through one network after the other.
+        """
         if self.reference is None:
             raise ConfigError("virtual batch normalisation has no reference batch: only strategies collect one. Use norm: none")
-        x = self.reference.expand(len(weight), *self.reference.shape)
-        for layer in before:
-            x = layer(x)
-        var, mean = torch.var_mean(stacked_conv(x, weight, bias, block.stride, block.padding), (1, 3, 4), correction=0)  # [N, C]
-        factor = gain / (var + NORM_EPSILON).sqrt()
-        # (w * x + b - mean) factor + shift is again a convolution
-        weight, bias = weight * factor[..., None, None, None], (bias - mean) * factor + shift
-        return lambda x: activate(stacked_conv(x, weight, bias, block.stride, block.padding))
+        folded = [(torch.empty_like(weight), torch.empty_like(bias)) for weight, bias, _, _ in layers]
+        for n in range(len(layers[0][0])):
+            x = self.reference
+            for block, (weight, bias, gain, shift), (own_weight, own_bias) in zip(self._blocks, layers, folded, strict=True):
+                out = conv2d(x, weight[n], bias[n], block.stride, block.padding)
+                var, mean = torch.var_mean(out, (0, 2, 3), correction=0)
+                factor = gain[n] / (var + NORM_EPSILON).sqrt()
+                own_weight[n] = weight[n] * factor[:, None, None, None]
+                own_bias[n] = (bias[n] - mean) * factor + shift[n]
+                per_channel = (1, -1, 1, 1)
+                out = out.sub_(mean.view(per_channel)).mul_(factor.view(per_channel)).add_(shift[n].view(per_channel))
+                x = ACTIVATIONS[self._activation](out)
+        return folded
 
-    def _residual(self, block: Residual, tensors: Tensors, before: list[Encode], activate: Callable[[Tensor], Tensor]) -> Encode:
+    def _residual(self, tensors: Tensors, activate: Callable[[Tensor], Tensor]) -> Encode:
         convs = [(tensors.tensor(), tensors.tensor()) for _ in range(5)]
 
         def layer(x: Tensor) -> Tensor:
@@ -188,6 +201,10 @@ class ConvEncoder:
             return activate(x)
 
         return layer
+
+
+def _conv_layer(block: Block, weight: Tensor, bias: Tensor, activate: Callable[[Tensor], Tensor]) -> Encode:
+    return lambda x: activate(stacked_conv(x, weight, bias, block.stride, block.padding))
 
 
 def stacked_conv(x: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int) -> Tensor:

@@ -62,10 +62,29 @@ def test_every_episode_is_a_function_of_its_seed_and_actions(backend: str) -> No
     assert any(not np.array_equal(a["obs"], b["obs"]) for a, b in zip(first[0], other[0], strict=True))
 
 
-def test_a_used_game_begins_as_a_fresh_one() -> None:
-    used = game(sticky=0.25)
+@pytest.mark.parametrize("name", ["Pong", "Breakout", "Qbert", "Tetris", "BeamRider"])
+def test_a_used_game_begins_as_a_fresh_one(name: str) -> None:
+    used = game(name, sticky=0.25)
     play(used, 40)
-    np.testing.assert_equal(play(used, 30, episode=3), play(game(sticky=0.25), 30, episode=3))
+    np.testing.assert_equal(play(used, 30, episode=3), play(game(name, sticky=0.25), 30, episode=3))
+
+
+def test_without_extras_it_is_ale_itself() -> None:
+    """Frame by frame the same RAM and rewards as ALE's own Gymnasium environment."""
+    import gymnasium as gym
+
+    theirs = gym.make("ALE/Breakout-v5", obs_type="ram", frameskip=4, repeat_action_probability=0.0)
+    theirs.reset(seed=1)
+    ours = game("Breakout", ram=True, noop_max=0)
+    ours.open(np.array([5]), 0)
+    ours.reset(ONE)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        action = int(rng.integers(4))
+        ram, reward, terminated, _, _ = theirs.step(action)
+        step = ours.step(np.array([action]), ONE)
+        np.testing.assert_array_equal(step.obs["vector"][0], ram)
+        assert (step.reward[0], step.terminated[0]) == (reward, terminated)
 
 
 def test_frame_skip_and_the_maximum_of_two_frames() -> None:

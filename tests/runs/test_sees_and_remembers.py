@@ -98,7 +98,7 @@ def test_illegal_actions_are_never_played(algorithm: str, where: str, tmp_path: 
         "cem-rl": [
             "algorithm.learner=sac",
             "algorithm.start_steps=50",
-            "algorithm.strategy.population=4",
+            "algorithm.strategy.population=6",
             "algorithm.buffer_size=2000",
             "stop.generations=6",
         ],
@@ -146,7 +146,7 @@ CASES: dict[str, list[str]] = {
     "p-cem-rl-images": [
         f"env.id={TOYS}Catch",
         *("algorithm.name=p-cem-rl", "algorithm.learner={name: sac, batch_size: 16, critic: {hidden: [8]}}", "algorithm.start_steps=50"),
-        *("algorithm.strategy.population=4", "algorithm.buffer_size=2000", "algorithm.checkpoint_slack=2000"),
+        *("algorithm.strategy.population=6", "algorithm.buffer_size=2000", "algorithm.checkpoint_slack=2000"),
     ],
     "pong-convnet-lstm": [
         *("env.id=ALE/Pong-v5", "env.atari={size: 42, stack: 1}", "env.max_episode_steps=12", "policy.network=convnet-lstm"),
