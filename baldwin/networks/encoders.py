@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
 from baldwin.errors import ConfigError
-from baldwin.networks.batched_mlp import ACTIVATIONS
+from baldwin.networks.batched_mlp import ACTIVATIONS, SELU_ALPHA, SELU_SCALE
 from baldwin.networks.init import InitScheme, init_layer
 from baldwin.networks.mlp import MLP
 from baldwin.networks.tensors import Tensors
@@ -146,25 +146,28 @@ class ConvEncoder:
 
     def bind(self, tensors: Tensors) -> Encode:
         """The forward pass of N encoders; for virtual batch normalisation, their statistics of the reference batch are taken now."""
-        activate = ACTIVATIONS[self._activation]
-        layers: list[Encode] = []
-        if self._norm:
-            convs = self._fold_statistics([[tensors.tensor() for _ in range(4)] for _ in self._blocks])
-            layers = [_conv_layer(block, *conv, activate) for block, conv in zip(self._blocks, convs, strict=True)]
-        else:
-            for block in self._blocks:
-                if isinstance(block, Residual):
-                    layers.append(self._residual(tensors, activate))
-                else:
-                    layers.append(_conv_layer(block, tensors.tensor(), tensors.tensor(), activate))
+        convolve = self._bind_residual(tensors) if isinstance(self._blocks[0], Residual) else self._bind_convs(tensors)
         forward = self._mlp.bind(tensors)
+        return lambda x: forward(convolve(x).flatten(2))
 
-        def encode(x: Tensor) -> Tensor:
-            for layer in layers:
-                x = layer(x)
-            return forward(x.flatten(2))
+    def _bind_convs(self, tensors: Tensors) -> Encode:
+        layers = [[tensors.tensor() for _ in range(4 if self._norm else 2)] for _ in self._blocks]
+        convs = self._fold_statistics(layers) if self._norm else [(weight, bias) for weight, bias in layers]
+        activate = ACTIVATIONS[self._activation]
+        one_picture = [PixelConv(block, *conv) for block, conv in zip(self._blocks, convs, strict=True)] if tensors.fixed else []
+        fast_activate = fast_selu_ if self._activation == "selu" else activate
 
-        return encode
+        def convolve(x: Tensor) -> Tensor:
+            if one_picture and x.shape[1] == 1:
+                pixels = x.squeeze(1).permute(0, 2, 3, 1)
+                for layer in one_picture:
+                    pixels = fast_activate(layer(pixels))
+                return pixels.permute(0, 3, 1, 2).unsqueeze(1)
+            for block, (weight, bias) in zip(self._blocks, convs, strict=True):
+                x = activate(stacked_conv(x, weight, bias, block.stride, block.padding))
+            return x
+
+        return convolve
 
     @torch.no_grad()
     def _fold_statistics(self, layers: list[list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
@@ -189,22 +192,55 @@ class ConvEncoder:
                 x = ACTIVATIONS[self._activation](out)
         return folded
 
-    def _residual(self, tensors: Tensors, activate: Callable[[Tensor], Tensor]) -> Encode:
-        convs = [(tensors.tensor(), tensors.tensor()) for _ in range(5)]
+    def _bind_residual(self, tensors: Tensors) -> Encode:
+        blocks = [[(tensors.tensor(), tensors.tensor()) for _ in range(5)] for _ in self._blocks]
+        activate = ACTIVATIONS[self._activation]
 
-        def layer(x: Tensor) -> Tensor:
-            x = stacked_conv(x, *convs[0], 1, 1)
-            pooled = max_pool2d(x.flatten(0, 1), 3, 2, 1)
-            x = pooled.view(*x.shape[:2], *pooled.shape[1:])
-            for first, second in (convs[1:3], convs[3:5]):
-                x = x + stacked_conv(activate(stacked_conv(activate(x.clone()), *first, 1, 1)), *second, 1, 1)  # activations work in place
-            return activate(x)
+        def convolve(x: Tensor) -> Tensor:
+            for convs in blocks:
+                x = stacked_conv(x, *convs[0], 1, 1)
+                pooled = max_pool2d(x.flatten(0, 1), 3, 2, 1)
+                x = pooled.view(*x.shape[:2], *pooled.shape[1:])
+                for first, second in (convs[1:3], convs[3:5]):
+                    inner = activate(stacked_conv(activate(x.clone()), *first, 1, 1))  # activations work in place
+                    x = x + stacked_conv(inner, *second, 1, 1)
+                x = activate(x)
+            return x
 
-        return layer
+        return convolve
 
 
-def _conv_layer(block: Block, weight: Tensor, bias: Tensor, activate: Callable[[Tensor], Tensor]) -> Encode:
-    return lambda x: activate(stacked_conv(x, weight, bias, block.stride, block.padding))
+class PixelConv:
+    """Convolutions of N networks with fixed weights, of one picture each: patches are copied side by side, then one batched product.
+
+    Channels last, so that a row of a patch is one piece of memory. At 16 networks half the time of a grouped convolution.
+    """
+
+    def __init__(self, block: Block, weight: Tensor, bias: Tensor) -> None:
+        self._padding, self._stride, self._kernel = block.padding, block.stride, weight.shape[-1]
+        self._size = block.size
+        self._weight = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()  # [N, k k C, O]
+        self._bias = bias.unsqueeze(1)
+        self._padded: Tensor | None = None  # its border stays zero
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, H, W, C] -> [N, H', W', O]."""
+        n, height, width, channels = x.shape
+        border, k, stride = self._padding, self._kernel, self._stride
+        if self._padded is None:
+            self._padded = x.new_zeros(n, height + 2 * border, width + 2 * border, channels)
+        self._padded[:, border : border + height, border : border + width] = x
+        rows, cols = self._size(height), self._size(width)
+        s = self._padded.stride()
+        patches = self._padded.as_strided((n, rows, cols, k, k * channels), (s[0], stride * s[1], stride * s[2], s[1], 1))
+        out = torch.bmm(patches.reshape(n, rows * cols, -1), self._weight).add_(self._bias)
+        return out.view(n, rows, cols, -1)
+
+
+def fast_selu_(x: Tensor) -> Tensor:
+    """torch.selu_ to seven digits, in a quarter of its time."""
+    below = x.clamp(max=0).exp_().sub_(1).mul_(SELU_ALPHA * SELU_SCALE)
+    return x.clamp_(min=0).mul_(SELU_SCALE).add_(below)
 
 
 def stacked_conv(x: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int) -> Tensor:

@@ -18,6 +18,8 @@ Linear = Callable[[Tensor], Tensor]
 class Tensors(Protocol):
     """Gives out the tensors of N networks, one after the other."""
 
+    fixed: bool  # they will not change: copies may be made of them
+
     def tensor(self) -> Tensor:
         """The next tensor [N, *shape]."""
 
@@ -29,7 +31,7 @@ class RowTensors:
     """Tensors of parameter rows [N, D]: views, which see later changes of the rows, unless these are `fixed`."""
 
     def __init__(self, params: Tensor, shapes: tuple[Shape, ...], fixed: bool = False) -> None:
-        self._tensors, self._fixed = iter(split_params(params, shapes)), fixed
+        self._tensors, self.fixed = iter(split_params(params, shapes)), fixed
 
     def tensor(self) -> Tensor:
         """The next tensor [N, *shape]."""
@@ -38,7 +40,7 @@ class RowTensors:
     def linear(self) -> Linear:
         """x W^T + b for each network."""
         weight, bias = self.tensor().transpose(1, 2), self.tensor().unsqueeze(1)
-        if self._fixed:
+        if self.fixed:
             weight = weight.contiguous()  # a product with one row each is a third faster
         return lambda x: torch.baddbmm(bias, x, weight)
 
@@ -48,6 +50,8 @@ class LowRankTensors:
 
     `normals` [N, size]: the factors and the noise, scaled.
     """
+
+    fixed = True
 
     def __init__(self, center: Tensor, noise: Noise, normals: Tensor) -> None:
         self._rank, self._count = noise.rank, len(normals)
