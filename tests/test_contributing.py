@@ -15,7 +15,7 @@ DIFFS = re.findall(r"```diff\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(),
 FIND = {
     "snes": "from baldwin.config import load_config; assert load_config(algorithm='snes', env='CartPole-v1').algorithm.name == 'snes'",
     "ddpg": "from baldwin.config import load_config; assert load_config('pendulum-ddpg').algorithm.name == 'ddpg'",
-    "layer": "from baldwin.networks import NETWORKS; assert len(NETWORKS) == 3",
+    "leaky": "from baldwin.networks import MEMORIES; assert len(MEMORIES) == 5",
     "point": "from baldwin.envs import BACKENDS; assert len(BACKENDS) == 4",
     "shuffled": "from baldwin.executors import EXECUTORS; assert len(EXECUTORS) == 5",
 }
