@@ -180,7 +180,11 @@ def test_who_did_what_when_can_be_seen(quiet: dict[str, Run], tmp_path: Path) ->
     assert "no job from 1e+06 s on" in late.stderr
 
 
-@pytest.mark.parametrize("preset", ["pendulum-cem-rl", "pendulum-p-cem-rl", "pendulum-acem-rl", "pendulum-opo", "pendulum-aes-rl"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("pendulum-p-cem-rl", "pendulum-acem-rl", "pendulum-opo")]
+"""Their contracts have a toy that they learn in seconds."""
+
+
+@pytest.mark.parametrize("preset", ["pendulum-cem-rl", "pendulum-aes-rl", *SLOW])
 def test_every_variant_learns_pendulum(preset: str, tmp_path: Path) -> None:
     run = train_run(load_config(preset), tmp_path / "run")
     assert run.score is not None
