@@ -21,6 +21,7 @@ from baldwin.errors import ConfigError, EnvironmentFailure, clean_text, nearest
 
 VECTOR = "vector"
 ACTION_MASK = "action_mask"
+RESERVED = (VECTOR, ACTION_MASK, "action")  # keys of an observation, and of what critics are given besides
 ONLY_SENSOR = "obs"  # the name of a space that has no parts
 MIN_IMAGE_SIDE = 5  # pixels; a smaller grid is a vector
 SEPARATOR = "/"
@@ -49,7 +50,7 @@ class Sensor:
     @property
     def key(self) -> str:
         """Where an image is in an observation."""
-        return self.name + "_" if self.name in (VECTOR, ACTION_MASK) else self.name
+        return self.name + "_" if self.name in RESERVED else self.name
 
     @property
     def dtype(self) -> type[np.generic]:
@@ -87,6 +88,8 @@ class Sensor:
                     shape_message(self.space.shape or (), seen.shape, "" if self.name == ONLY_SENSOR else f" for {self.name!r}")
                 )
             if self.is_image:
+                if self.dtype == np.uint8 and seen.dtype.kind == "f":
+                    raise ValueError(f"expected an image of {self.space.dtype}, as observation_space says; got {seen.dtype}")
                 return _channels_first(seen, self.channels_last)
             return seen.reshape(-1)
         return np.asarray(spaces.flatten(self.space, seen))
@@ -99,8 +102,8 @@ class ObservationSpec:
     space: gym.Space[Any]
     sensors: tuple[Sensor, ...]
     frames: int = 1  # of each image that a policy sees, the newest last
-    mask: Sensor | None = None  # of legal actions, in the observation
-    info_mask_size: int = 0  # of legal actions, in info["action_mask"]; 0: there is none
+    mask: Literal["", "obs", "info"] = ""  # where the environment says which actions are legal
+    action_space: gym.Space[Any] | None = None  # whose choices a mask has flags for
 
     @cached_property
     def images(self) -> tuple[Sensor, ...]:
@@ -122,10 +125,10 @@ class ObservationSpec:
         """Numbers of all vector sensors together."""
         return sum(s.shape[0] for s in self.sensors if not s.is_image)
 
-    @property
+    @cached_property
     def mask_size(self) -> int:
         """Flags of the action mask; 0 if there is none."""
-        return self.mask.shape[0] if self.mask else self.info_mask_size
+        return count_choices(self.action_space) if self.mask and self.action_space is not None else 0
 
     @cached_property
     def columns(self) -> dict[str, tuple[type[np.generic], tuple[int, ...]]]:
@@ -168,10 +171,9 @@ class ObservationSpec:
         for sensor in self.sensors:
             target = into[sensor.key] if sensor.is_image else into[VECTOR][:, self.vectors[sensor.name]]
             target[row] = sensor.read(observation)
-        if self.mask:
-            into[ACTION_MASK][row] = self.mask.read(observation)
-        elif self.info_mask_size:
-            into[ACTION_MASK][row] = flat_mask((info or {}).get(ACTION_MASK), self.info_mask_size)
+        if self.mask and self.action_space is not None:
+            found = observation[ACTION_MASK] if self.mask == "obs" else (info or {}).get(ACTION_MASK)
+            into[ACTION_MASK][row] = flat_mask(found, self.action_space)
 
     def read(self, observation: Any, info: Mapping[str, Any] | None = None) -> Observation:
         """One observation of the environment, as a batch of one."""
@@ -181,19 +183,37 @@ class ObservationSpec:
 
 
 def describe_observations(
-    space: gym.Space[Any], where: str, *, frames: int = 1, channels: Channels = "auto", ignore: Sequence[str] = (), info_mask: Any = None
+    space: gym.Space[Any],
+    where: str,
+    *,
+    action_space: gym.Space[Any] | None = None,
+    frames: int = 1,
+    channels: Channels = "auto",
+    ignore: Sequence[str] = (),
+    mask_in_info: bool = False,
 ) -> ObservationSpec:
-    """The sensors of a space, without those to `ignore`. `info_mask`: a mask from an info dict, if the environment gives one.
+    """The sensors of a space, without those to `ignore`. The part named action_mask is a mask of the choices of the action space.
 
     Raises:
         EnvironmentFailure: there are no numbers, or a sensor is not made of numbers; names it.
         ConfigError: a sensor to be ignored does not exist.
     """
-    leaves = {SEPARATOR.join(map(str, path)) or ONLY_SENSOR: (path, part) for path, part in _leaves(space, ())}
+    leaves: dict[str, tuple[tuple[Any, ...], gym.Space[Any]]] = {}
+    mask: Literal["", "obs", "info"] = "info" if mask_in_info else ""
+    for path, part in _leaves(space, ()):
+        name = SEPARATOR.join(map(str, path)) or ONLY_SENSOR
+        if action_space is not None and path[:1] == (ACTION_MASK,):
+            mask = "obs"
+            continue
+        if name in leaves:
+            raise EnvironmentFailure(f"{where}: two sensors are called {name!r}. Rename one, or wrap the environment")
+        leaves[name] = (path, part)
+    if mask and not count_choices(action_space):
+        raise EnvironmentFailure(f"{where}: a mask of legal actions needs discrete choices; the action space is {action_space}")
     for name in ignore:
         if name not in leaves:
             raise ConfigError(f"env.ignore_sensors: {where} has no sensor {name!r}; there are: {', '.join(leaves)}.{nearest(name, leaves)}")
-    sensors, mask = [], None
+    sensors = []
     for name, (path, part) in leaves.items():
         if name in ignore:
             continue
@@ -202,20 +222,15 @@ def describe_observations(
                 f"{where}: sensor {name!r} is {clean_text(str(part), 200)}, which no encoder can take. Expected numbers: Box, Discrete, "
                 f"MultiDiscrete, MultiBinary, or a Dict or Tuple of them. Leave it out with env.ignore_sensors=[{name}], or wrap the environment"
             )
-        sensor = _sensor(name, path, part, channels)
-        if name == ACTION_MASK:
-            mask = sensor
-        else:
-            sensors.append(sensor)
+        sensors.append(_sensor(name, path, part, channels))
     if not sum(int(np.prod(s.shape)) for s in sensors):
         raise EnvironmentFailure(f"{where}: observation_space {space} has no numbers: expected at least one")
-    size = 0 if mask or info_mask is None else flat_mask(info_mask).size
-    return ObservationSpec(space, tuple(sensors), frames, mask, size)
+    return ObservationSpec(space, tuple(sensors), frames, mask, action_space)
 
 
 def _sensor(name: str, path: tuple[Any, ...], space: gym.Space[Any], channels: Channels) -> Sensor:
     shape = space.shape or ()
-    if isinstance(space, spaces.Box) and name != ACTION_MASK and _is_image(space):
+    if isinstance(space, spaces.Box) and _is_image(space):
         last = _channels_are_last(shape) if channels == "auto" else channels == "last"
         return Sensor(name, path, space, np.shape(_channels_first(np.empty(shape, np.uint8), last)), last)
     return Sensor(name, path, space, (int(np.prod(spaces.flatten_space(space).shape or ())),))
@@ -246,20 +261,41 @@ def _channels_first(image: NDArray[Any], channels_last: bool) -> NDArray[Any]:
     return np.moveaxis(image, -1, 0) if channels_last else image
 
 
-def flat_mask(mask: Any, size: int = 0) -> NDArray[np.bool_]:
-    """A mask as one row of flags: an array, or a tuple or dict of arrays in the order of the space; None allows everything.
+def count_choices(space: gym.Space[Any] | None) -> int:
+    """Flags of a mask: one for each discrete choice of an action space."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return sum(count_choices(part) for _, part in _parts(space))
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    return int(np.prod(space.shape)) if isinstance(space, spaces.MultiBinary) else 0
+
+
+def flat_mask(mask: Any, space: gym.Space[Any]) -> NDArray[np.bool_]:
+    """The flags of a mask for an action space, in its order; None allows everything, also for a part.
 
     Raises:
-        ValueError: it has not `size` flags, where that is known.
+        ValueError: it has another number of flags.
     """
-    if mask is None:
+    size = count_choices(space)
+    if mask is None or not size:
         return np.ones(size, np.bool_)
-    parts = mask.values() if isinstance(mask, Mapping) else mask if isinstance(mask, tuple | list) else [mask]
-    nested = isinstance(mask, Mapping | tuple | list) and not all(np.isscalar(p) for p in parts)
-    flat = np.concatenate([flat_mask(p) for p in parts]) if nested else np.asarray(mask).reshape(-1).astype(np.bool_)
-    if size and flat.size != size:
-        raise ValueError(f"expected an action mask of {size} flags, as at the first reset; got {flat.size}")
-    return flat
+    if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(mask, Mapping | tuple | list):
+        parts = [
+            (mask.get(name) if isinstance(mask, Mapping) else mask[name] if name < len(mask) else None, part)
+            for name, part in _parts(space)
+        ]
+        return np.concatenate([flat_mask(own, part) for own, part in parts])
+    pieces = mask if isinstance(mask, tuple | list) else [mask]
+    flags = np.concatenate([np.asarray(piece).reshape(-1) for piece in pieces]).astype(np.bool_)
+    if flags.size != size:
+        raise ValueError(f"expected an action mask of {size} flags, one for each choice of {space}; got {flags.size}")
+    return flags
+
+
+def _parts(space: Any) -> list[tuple[Any, gym.Space[Any]]]:
+    return list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
 
 
 def shape_message(expected: tuple[int, ...], got: tuple[int, ...], sensor: str = "") -> str:

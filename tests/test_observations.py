@@ -99,12 +99,37 @@ def test_text_is_refused_by_name_and_can_be_left_out() -> None:
 
 
 def test_masks_of_any_form_become_flags() -> None:
-    assert flat_mask(np.array([1, 0, 1], np.int8)).tolist() == [True, False, True]
-    assert flat_mask((np.array([1, 0]), np.array([0, 0, 1]))).tolist() == [True, False, False, False, True]
-    assert flat_mask({"a": [1, 0], "b": (np.array([1]), np.array([0]))}).tolist() == [True, False, True, False]
-    assert flat_mask(None, 2).tolist() == [True, True]
+    assert flat_mask(np.array([1, 0, 1], np.int8), spaces.Discrete(3)).tolist() == [True, False, True]
+    assert flat_mask((np.array([1, 0]), np.array([0, 0, 1])), spaces.MultiDiscrete([2, 3])).tolist() == [True, False, False, False, True]
+    space = spaces.Dict(
+        {"move": spaces.Discrete(3), "aim": spaces.Tuple((spaces.Box(0, 1, (1,)), spaces.Discrete(2)))}
+    )  # sorted: aim, move
+    assert flat_mask({"move": [1, 1, 0], "aim": (None, [0, 1])}, space).tolist() == [False, True, True, True, False]
+    assert flat_mask({"move": [1, 1, 0]}, space).tolist() == [True, True, True, True, False]
+    assert flat_mask(None, spaces.Discrete(2)).tolist() == [True, True]
     with pytest.raises(ValueError, match="expected an action mask of 3 flags"):
-        flat_mask([1, 0], 3)
+        flat_mask([1, 0], spaces.Discrete(3))
+
+
+def test_a_nested_mask_in_the_observation_is_no_sensor() -> None:
+    flags = spaces.Dict({"a": spaces.MultiBinary(2), "b": spaces.MultiDiscrete([2, 2, 2])})
+    actions = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3)})
+    spec = describe(spaces.Dict({"action_mask": flags, "x": spaces.Box(0, 1, (1,))}), action_space=actions)
+    assert [s.name for s in spec.sensors] == ["x"]
+    seen = spec.read({"action_mask": {"a": np.array([1, 0]), "b": np.array([0, 1, 1])}, "x": np.zeros(1)})
+    assert seen["action_mask"].tolist() == [[True, False, False, True, True]]
+    with pytest.raises(EnvironmentFailure, match="a mask of legal actions needs discrete choices"):
+        describe(spaces.Dict({"action_mask": flags, "x": spaces.Box(0, 1, (1,))}), action_space=spaces.Box(0, 1, (1,)))
+
+
+def test_names_that_collide_and_wrong_pictures_are_named() -> None:
+    box = spaces.Box(0, 1, (1,), np.float32)
+    with pytest.raises(EnvironmentFailure, match="two sensors are called 'a/b'"):
+        describe(spaces.Dict({"a/b": box, "a": spaces.Dict({"b": box})}))
+    eye = describe(spaces.Box(0, 255, (5, 5, 1), np.uint8))
+    with pytest.raises(ValueError, match="expected an image of uint8"):
+        eye.read(np.full((5, 5, 1), 0.9, np.float32))
+    assert describe(spaces.Dict({"action": spaces.Box(0, 255, (5, 5, 1), np.uint8)})).images[0].key == "action_"
 
 
 @pytest.mark.parametrize("where", ["info", "obs"])

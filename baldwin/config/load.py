@@ -18,6 +18,7 @@ from baldwin.config.model import RunConfig
 from baldwin.config.preset import algorithm_defaults, preset_tree, tuned_tree
 from baldwin.config_base import ConfigModel
 from baldwin.errors import ConfigError, clean_text, nearest
+from baldwin.networks import PolicyConfig
 
 MAX_CHARACTERS = 1_000_000
 
@@ -92,7 +93,10 @@ def validate(tree: Mapping[str, Any]) -> RunConfig:
         algorithm = model.model_validate({"name": name, **section})
     except ValidationError as error:
         problems += [_explain(e, model, ("algorithm",)) for e in error.errors()]
-    policy = merge({"policy": model.policy_defaults_for(section)}, {"policy": tree.get("policy") or {}})
+    own = tree.get("policy") or {}
+    network = own.get("network") if isinstance(own, Mapping) else None
+    defaults = merge(model.policy_defaults_for(section), PolicyConfig.presets.get(network, {}) if isinstance(network, str) else {})
+    policy = merge({"policy": defaults}, {"policy": own})
     stand_in = algorithm or AlgorithmConfig.model_construct(name=name)  # so that other sections are checked too
     try:
         config = RunConfig.model_validate({**tree, **policy, "algorithm": stand_in})

@@ -41,7 +41,8 @@ def list_presets() -> dict[str, Preset]:
     for algorithm, sections in _files().items():
         for env, section in sections.items():
             if env != "defaults":
-                named = {section["preset"]: section} | section.get("variants", {})
+                tuned = {section["preset"]: section} if "preset" in section else {}
+                named = tuned | section.get("variants", {})
                 presets |= {name: _preset(name, algorithm, env, s) for name, s in named.items()}
     return dict(sorted(presets.items()))
 
@@ -59,7 +60,7 @@ def preset_tree(name: str) -> Tree:
 def tuned_tree(algorithm: str, env: str) -> Tree:
     """The algorithm's section for the environment if there is one, its defaults for any environment otherwise."""
     section = _files().get(algorithm, {}).get(env)
-    if section is not None and env != "defaults":
+    if section is not None and "preset" in section and env != "defaults":
         return preset_tree(section["preset"])
     name = folder_name(f"{env}-{algorithm}")
     return merge(algorithm_defaults(algorithm), {"env": {"id": env}, "run": {"name": name}})

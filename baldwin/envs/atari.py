@@ -5,7 +5,6 @@ What makes training easier and falsifies the score (clipped rewards, the loss of
 
 from __future__ import annotations
 
-import re
 from typing import Any, Self
 
 import gymnasium as gym
@@ -45,7 +44,7 @@ class AtariConfig(ConfigModel):
         return value
 
     @model_validator(mode="after")
-    def _memory_has_no_frames(self) -> Self:
+    def _two_frames_need_a_skip(self) -> Self:
         if self.max_frames and self.frame_skip == 1 and "max_frames" in self.model_fields_set:
             raise ValueError("max_frames needs frame_skip of at least 2")
         return self
@@ -90,6 +89,7 @@ class AtariGame(gym.Wrapper[Any, Any, Any, Any]):
         self._config, self._lives = config, 0
         self._rng: Any = None  # of no-ops and sticky actions
         self._start: Any = None  # the emulator before the first frame
+        self._first_screen: Any = None
         game: Any = env.unwrapped
         self._keeps_state = game._game not in INCOMPLETE_STATES
         self._ale, self._actions = game.ale, game._action_set
@@ -117,26 +117,31 @@ class AtariGame(gym.Wrapper[Any, Any, Any, Any]):
         self._button = self._actions[0]
         for _ in range(int(self._rng.integers(1, self._config.noop_max + 1)) if self._config.noop_max else 0):
             self._ale.act(self._actions[0])
+            if not self._config.ram:
+                self._read(self._screens[0])
             if self._ale.game_over():
                 self._restart()
         self._lives = self._ale.lives()
         if not self._config.ram:
-            self._read(self._screens[0])
             self._screens[1][...] = self._screens[0]
         return self._observe(), {"lives": self._lives}
 
     def _restart(self) -> None:
         """Bring the emulator to where it was before the first frame.
 
-        Without sticky actions of its own ALE is deterministic. To load the game again takes as long as 200 steps, so its start is kept.
+        Without sticky actions of its own ALE is deterministic. To load the game again takes as long as 200 steps, so its start is kept, with
+        the picture, which is not part of a state.
         """
         if self._start is None:
             self._ale.reset_game()
             self._start = self._ale.cloneSystemState()
+            self._first_screen = None if self._config.ram else self._read()
         elif self._keeps_state:
             self._ale.restoreSystemState(self._start)
         else:
             self.env.reset(seed=0)
+        if not self._config.ram:
+            self._screens[0][...] = self._first_screen
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """The action for `frame_skip` frames. ALE is asked directly: Gymnasium's step would copy an observation of every frame."""
@@ -196,8 +201,3 @@ def envpool_kwargs(config: AtariConfig) -> dict[str, Any]:
         "repeat_action_probability": config.sticky,
         "full_action_space": config.full_actions,
     }
-
-
-def is_game(env_id: str) -> bool:
-    """Whether an id may be one of an Atari game."""
-    return bool(re.fullmatch(r"(ALE/)?\w+-v\d+", env_id))

@@ -70,7 +70,7 @@ def describe(config: EnvConfig) -> EnvSpec:
     """The spaces and the time limit of a pool's environments."""
     pool = make_pool(config, np.zeros(1, np.int64))
     limit = getattr(pool.spec.config, "max_episode_steps", None)
-    return EnvSpec(describe_space(pool.observation_space, config), pool.action_space, limit, "envpool")
+    return EnvSpec(describe_space(pool.observation_space, pool.action_space, config), pool.action_space, limit, "envpool")
 
 
 class EnvPoolVectorEnv:

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.envs.atari import AtariGame, ale_id, ale_kwargs, register_games
+from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
@@ -39,7 +39,7 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
         if name not in gym.registry:
             env_class: Callable[..., gym.Env[Any, Any]] = find_class(module, name, gym.Env, where, EnvironmentFailure)
             return lambda **kw: env_class(**{**config.kwargs, **kw}), config.max_episode_steps
-    if config.atari:
+    if config.atari or name.startswith(ATARI_PREFIX):
         register_games()
         name = ale_id(name)
     try:
@@ -91,30 +91,31 @@ def describe(config: EnvConfig) -> EnvSpec:
     env = make_env(config)
     try:
         obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
-        return EnvSpec(describe_space(obs_space, config, _first_mask(env)), action_space, limit, "gymnasium")
+        return EnvSpec(describe_space(obs_space, action_space, config, _gives_masks(env)), action_space, limit, "gymnasium")
     finally:
         close_quietly(env)
 
 
-def describe_space(space: gym.Space[Any], config: EnvConfig, info_mask: Any = None) -> ObservationSpec:
+def describe_space(space: gym.Space[Any], action_space: gym.Space[Any], config: EnvConfig, mask_in_info: bool = False) -> ObservationSpec:
     """The sensors of an observation space, as the config wants them seen."""
     return describe_observations(
         space,
         f"environment {config.id!r}",
+        action_space=action_space,
         frames=config.frames,
         channels=config.channels,
         ignore=config.ignore_sensors,
-        info_mask=info_mask,
+        mask_in_info=mask_in_info,
     )
 
 
-def _first_mask(env: gym.Env[Any, Any]) -> Any:
-    """The action mask of the first info, if there is one. What goes wrong here goes wrong again where it is reported."""
+def _gives_masks(env: gym.Env[Any, Any]) -> bool:
+    """Whether the first info has an action mask. What goes wrong here goes wrong again where it is reported."""
     try:
         _, info = check_reset(env.reset(seed=0))
     except (Exception, SystemExit):
-        return None
-    return (info or {}).get(ACTION_MASK)
+        return False
+    return ACTION_MASK in (info or {})
 
 
 def _space(env: gym.Env[Any, Any], name: str, config: EnvConfig) -> gym.Space[Any]:

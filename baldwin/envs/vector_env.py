@@ -43,6 +43,14 @@ class EnvConfig(ConfigModel):
         ours = isinstance(data, dict) and str(data.get("id", "")).startswith(ATARI_PREFIX) and not data.get("kwargs")
         return {"atari": {}} | data if ours else data
 
+    @model_validator(mode="after")
+    def _atari_has_its_own_stack(self) -> Self:
+        if self.atari and self.frame_stack != 1:
+            raise ValueError("frame_stack is for other environments: set env.atari.stack")
+        if self.atari and ":" in self.id:
+            raise ValueError(f"atari is for games of ALE, such as ALE/Pong-v5; got id={self.id}")
+        return self
+
     @property
     def frames(self) -> int:
         """Frames of each image that the policy sees."""

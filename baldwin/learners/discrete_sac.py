@@ -48,6 +48,13 @@ class DiscreteSAC(SACBase):
             q = self._actor_q(self.critic.frozen(obs).float())
         return -expected_soft_value(log_probs.exp(), log_probs, q, alpha).mean() * len(self.actor.params), _entropy(log_probs)
 
+    def _target_entropy_of(self, obs: Obs) -> Tensor | float:
+        """A fraction of the largest entropy of the legal actions, where there is a mask."""
+        if ACTION_MASK not in obs or self.config.target_entropy != "auto":
+            return self._target_entropy
+        legal = obs[ACTION_MASK].sum(-1).clamp(min=1)
+        return self.config.target_entropy_scale * legal.float().log().mean()
+
     def _greedy(self, out: Tensor, obs: Obs) -> Tensor:
         return _legal(out, obs).argmax(-1)
 

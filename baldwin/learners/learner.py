@@ -28,7 +28,7 @@ MAX_AUTO_THREADS = 4  # a guess: measured on two cores only
 MIN_PRODUCTS_FOR_THREADS = 9_000_000  # in a critic's hidden layers for one batch; below, two threads were slower than one
 BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
 IMAGE_BATCHES_PER_SAMPLE = 2
-NO_MEMORY = "gradient learners train policies without memory so far: use policy.memory.kind=none, or a strategy such as algorithm.name=es"
+NO_MEMORY = "gradient learners train policies without memory so far: leave it out, or use a strategy such as algorithm.name=es"
 NO_VIRTUAL_BATCH_NORM = (
     "virtual batch normalisation is for strategies: a gradient learner would have to take its statistics at every update. Use norm: none"
 )
@@ -139,6 +139,8 @@ class Learner(ABC):
         self.actor = StackedNetwork(actor_net, actor_net.init(seed)[None], config.actor_lr, self.device)
         count, n_inputs, n_values = critics
         critic_net = make_network(config.critic.like(policy), obs, n_values, n_inputs)
+        if critic_net.state_size:
+            raise ConfigError(f"algorithm.critic.module={config.critic.module} has a state_size: critics have no memory so far")
         params = np.stack([critic_net.init(seeds.mix(seed, n), seeds.Stream.CRITIC) for n in range(count)])
         self.critic = StackedNetwork(critic_net, params, config.critic_lr, self.device)
         self._generator = torch.Generator(self.device)

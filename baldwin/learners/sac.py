@@ -100,7 +100,7 @@ class SACBase(Learner):
         report = self._step_critic(batch, next_out, alpha)
         if self.updates % self.config.policy_delay == 0:
             report |= self._step_actor(only(batch.obs), alpha)
-            report |= self._step_alpha(report["entropy"], alpha)
+            report |= self._step_alpha(report["entropy"], alpha, batch.obs)
         self.critic.soft_update(self.config.tau)
         return report
 
@@ -111,7 +111,7 @@ class SACBase(Learner):
             next_out = self.actor.split(batch.next_obs, target=True)
         report = self._step_critic(batch, next_out, alpha)
         self.critic.soft_update(self.config.tau)
-        return report | self._step_alpha(report["entropy"], alpha)
+        return report | self._step_alpha(report["entropy"], alpha, batch.next_obs)
 
     def update_actor(self, obs: Obs) -> dict[str, Tensor]:
         """Actors alone, each with a batch of its own [P, B, ...]."""
@@ -126,9 +126,12 @@ class SACBase(Learner):
     def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Loss, summed over the actors, and the policy's entropy."""
 
-    def alpha_loss(self, entropy: Tensor) -> Tensor:
+    def alpha_loss(self, entropy: Tensor, obs: Obs) -> Tensor:
         """log alpha (H - target H): the weight falls while there is more entropy than the target."""
-        return self.log_alpha * (entropy - self._target_entropy)
+        return self.log_alpha * (entropy - self._target_entropy_of(obs))
+
+    def _target_entropy_of(self, obs: Obs) -> Tensor | float:
+        return self._target_entropy
 
     def train_critic(self, sampler: BatchSampler, k: int, target_policy: NDArray[np.float32] | None = None) -> Metrics:
         """As for every learner; SAC has no target actor, so by default the actor itself gives the next actions."""
@@ -172,9 +175,9 @@ class SACBase(Learner):
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params), "entropy": entropy.detach()}
 
-    def _step_alpha(self, entropy: Tensor, alpha: Tensor) -> dict[str, Tensor]:
+    def _step_alpha(self, entropy: Tensor, alpha: Tensor, obs: Obs) -> dict[str, Tensor]:
         if self.config.alpha == "auto":
-            self._alpha_adam.minimize(self.alpha_loss(entropy))
+            self._alpha_adam.minimize(self.alpha_loss(entropy, obs))
         return {"alpha": alpha}
 
     def _min_over_subset(self, q: Tensor) -> Tensor:

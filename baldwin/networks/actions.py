@@ -91,16 +91,20 @@ class ActionMap:
         """Half of the widest action's range."""
         return float(self._half.max())
 
-    def check_mask(self, mask_size: int) -> None:
-        """Refuse a mask that does not fit.
-
-        Raises:
-            ConfigError: with how many flags it should have.
-        """
-        if mask_size and mask_size != self.mask_size:
-            raise ConfigError(
-                f"the action mask has {mask_size} flags; expected {self.mask_size}, one for each choice of the action space {self.space}"
-            )
+    def has_legal(self, mask: Tensor) -> Tensor:
+        """Whether a mask [k, choices] leaves a way to act, [k]: in every branch at least one; flags of MultiBinary can always be 0."""
+        if isinstance(self.space, spaces.MultiBinary):
+            return torch.ones(len(mask), dtype=torch.bool)
+        if isinstance(self.space, spaces.MultiDiscrete):
+            return torch.stack([own.any(-1) for own in torch.split(mask, [int(n) for n in self.space.nvec], -1)]).all(0)
+        if not self.parts:
+            return mask.any(-1)
+        legal, at = torch.ones(len(mask), dtype=torch.bool), 0
+        for part in self.parts.values():
+            if part.mask_size:
+                legal &= part.has_legal(mask[:, at : at + part.mask_size])
+                at += part.mask_size
+        return legal
 
     def __call__(self, out: Tensor, noise: Tensor | None = None, mask: Tensor | None = None) -> NDArray[Any]:
         """Actions [k, ...] for outputs [k, outputs]; noise [k, size] is in units of half the Box and stays inside it."""

@@ -69,6 +69,12 @@ class EncoderConfig(ModuleConfig):
     def _kind_is_registered(cls, value: str) -> str:
         return value if value == AUTO else ENCODERS.check(value)
 
+    @model_validator(mode="after")
+    def _convolutions_are_for_conv(self) -> Self:
+        if self.kind not in (AUTO, "conv") and (self.conv != AUTO or self.norm != NONE):
+            raise ValueError(f"conv and norm are for kind=conv; got kind={self.kind}. Leave them out")
+        return self
+
 
 class MemoryConfig(ModuleConfig):
     """What is carried from step to step of an episode."""
@@ -104,7 +110,7 @@ class NetworkConfig(ModuleConfig):
 
     def foreign_code(self) -> list[str]:
         """Classes of modules, also of encoders."""
-        return super().foreign_code() + [f"encoders.{name}.{f}" for name, e in self.encoders.items() for f in e.foreign_code()]
+        return super().foreign_code() + [f"encoders.{name}.{f}" for name, e in (self.encoders or {}).items() for f in e.foreign_code()]
 
     @field_validator("kind")
     @classmethod
@@ -149,7 +155,17 @@ class PolicyConfig(NetworkConfig):
     @classmethod
     def _preset_fills_gaps(cls, data: Any) -> Any:
         chosen = data.get("network") if isinstance(data, dict) else None
-        return cls.presets[chosen] | data if isinstance(chosen, str) and chosen in cls.presets else data
+        if not isinstance(chosen, str) or chosen not in cls.presets:
+            return data
+        preset = cls.presets[chosen]
+        nested = {key: preset[key] | data[key] for key in preset if isinstance(preset[key], dict) and isinstance(data.get(key), dict)}
+        return preset | data | nested
+
+    @model_validator(mode="after")
+    def _a_module_is_the_whole_network(self) -> Self:
+        if self.kind == "module" and (self.has_memory or self.encoders or self.has_virtual_batch_norm):
+            raise ValueError("policy.module is the whole network: leave memory, encoders and images out, or use their own `module`")
+        return self
 
     @property
     def has_memory(self) -> bool:

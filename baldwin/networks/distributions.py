@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from baldwin.errors import ConfigError
 from baldwin.networks.actions import ILLEGAL, ActionMap, mask_logits
 from baldwin.ops.targets import split_gaussian, tanh_gaussian
 
@@ -103,6 +104,8 @@ def _parts(actions: ActionMap, out: Tensor, mask: Tensor | None) -> list[Part]:
     if actions.parts:
         return [p for part, own in zip(actions.parts.values(), actions.slices(out, mask), strict=True) for p in _parts(part, *own)]
     if isinstance(space, spaces.Box):
+        if not actions.gaussian:
+            raise ConfigError("a distribution over continuous actions needs policy.head=gaussian; got deterministic")
         return [Part("gaussian", out, actions.size)]
     if isinstance(space, spaces.MultiDiscrete):
         return [Part("categorical", logits, 1) for logits in actions.branches(out, mask)]

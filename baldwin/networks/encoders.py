@@ -228,7 +228,8 @@ class PixelConv:
         n, height, width, channels = x.shape
         border, k, stride = self._padding, self._kernel, self._stride
         if self._padded is None:
-            self._padded = x.new_zeros(n, height + 2 * border, width + 2 * border, channels)
+            with torch.inference_mode(False):  # so that both modes may write to it
+                self._padded = torch.zeros(n, height + 2 * border, width + 2 * border, channels)
         self._padded[:, border : border + height, border : border + width] = x
         rows, cols = self._size(height), self._size(width)
         s = self._padded.stride()

@@ -182,7 +182,7 @@ def play_episodes(
             rows = torch.from_numpy(block.row)
             out, mask = out[rows], None if mask is None else mask[rows]
         if mask is not None:
-            for env in block.ids[~mask.any(1).numpy()].tolist():
+            for env in block.ids[~act.has_legal(mask).numpy()].tolist():
                 envs.failures.setdefault(env, NOTHING_LEGAL)
         actions = act(out, noise.rows(block.ids, block.elapsed) if noise else None, mask)
         if bad is not None and act.continuous:
@@ -210,13 +210,15 @@ def play_episodes(
 
 
 def find_bad(obs: Observation) -> NDArray[np.bool_] | None:
-    """Which observations have a vector that is not finite, or absurd; None if all are sound."""
-    if VECTOR not in obs:
-        return None
-    size = np.abs(obs[VECTOR])
-    if size.max() <= MAX_ABS_OBS:
-        return None
-    return np.asarray(~(size <= MAX_ABS_OBS).all(1))  # NaN is not <= anything
+    """Which observations have numbers that are not finite, or absurd; None if all are sound."""
+    bad: NDArray[np.bool_] | None = None
+    for array in obs.values():
+        if array.dtype.kind == "f":
+            size = np.abs(array)
+            if not size.max() <= MAX_ABS_OBS:  # NaN is not <= anything
+                own = np.asarray(~(size.reshape(len(size), -1) <= MAX_ABS_OBS).all(1))
+                bad = own if bad is None else bad | own
+    return bad
 
 
 def _reset_finished(

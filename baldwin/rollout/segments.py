@@ -150,8 +150,8 @@ def collect(envs: list[RunningEnv], forward: Forward, act: ActionMap, job: Colle
     final: list[list[Observation]] = [[] for _ in envs]
     reason = ""
     while len(actions) != job.steps:
-        unit, memory = choose_actions(forward, act, job, _all_frames(envs), memory, rng)
         try:
+            unit, memory = choose_actions(forward, act, job, _all_frames(envs), memory, rng)
             steps = _step_all(envs, act.unscale_action(unit), job)
         except EnvironmentFailure as error:
             if job.steps is None or not actions:
@@ -243,7 +243,7 @@ def choose_actions(
 ) -> tuple[NDArray[Any], Tensor]:
     """Actions as the learner knows them, [L, A] in [-1, 1] or [L] indices of legal choices; and the memory after this step."""
     count, mask = len(memory), obs.get(ACTION_MASK)
-    if mask is not None and not bool(mask.any(1).all()):
+    if mask is not None and not bool(act.has_legal(mask).all()):
         raise EnvironmentFailure(NOTHING_LEGAL)
     if job.explore == "random" and not memory.shape[1]:
         return random_actions(act, count, mask, rng), memory

@@ -56,7 +56,6 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
     """
     env_spec = probe_env(config)
     actions = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
-    actions.check_mask(env_spec.obs.mask_size)
     reference = reference_batch(config.env, env_spec, config.run.seed) if config.policy.has_virtual_batch_norm else {}
     context = BuildContext(
         env=env_spec,
@@ -79,7 +78,7 @@ def on_cpu(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"algorithm": config.algorithm.on_cpu()})
 
 
-def evaluation_jobs(algorithm: Algorithm, env_spec: EnvSpec, dim: int, episodes: int, seed: int, *path: int) -> Sequence[Job]:
+def evaluation_jobs(version: int, env_spec: EnvSpec, dim: int, episodes: int, seed: int, *path: int) -> Sequence[Job]:
     """Jobs that play the shared greedy policy on held-out seeds, a few environments each."""
     env_seeds = seeds.seeds(episodes, seed, seeds.Stream.EVALUATE, *path)
     center = Perturbation(Noise((0, 0), ((dim,),)), 0, 0, 0.0)
@@ -87,7 +86,7 @@ def evaluation_jobs(algorithm: Algorithm, env_spec: EnvSpec, dim: int, episodes:
     for first in range(0, episodes, EVALUATION_ENVS):
         mine = env_seeds[first : first + EVALUATION_ENVS]
         padded = np.resize(mine, EVALUATION_ENVS)  # a constant width lets workers keep their environments
-        trials = tuple(Trial(first + n, algorithm.version, center) for n in range(len(mine)))
-        spec = RolloutSpec("evaluate", algorithm.version, padded, first_episode=0, max_steps=env_spec.max_episode_steps)
+        trials = tuple(Trial(first + n, version, center) for n in range(len(mine)))
+        spec = RolloutSpec("evaluate", version, padded, first_episode=0, max_steps=env_spec.max_episode_steps)
         jobs.append(RolloutJob(trials, spec))
     return jobs

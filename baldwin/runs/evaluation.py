@@ -9,8 +9,10 @@ import numpy as np
 
 from baldwin.errors import EnvironmentFailure
 from baldwin.executors import InlineExecutor
+from baldwin.networks import REFERENCE
 from baldwin.ops.statistics import bootstrap_interval, iqm
-from baldwin.runs.build import build, evaluation_jobs, on_cpu
+from baldwin.rollout import WorkerSpec
+from baldwin.runs.build import evaluation_jobs, probe_env
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import policy_arrays, trusted_config
@@ -51,12 +53,13 @@ def evaluate_run(path: Path, episodes: int = 100, seed: int = 0, generation: int
     """
     directory = RunDirectory.find(path)
     config = trusted_config(directory, trust)
-    parts = build(on_cpu(config))
     policy, generation = policy_arrays(directory, generation, trust)
-    executor = InlineExecutor(parts.worker_spec, config.executor)
+    reference = {name.removeprefix(REFERENCE): array for name, array in policy.items() if name.startswith(REFERENCE)}
+    env_spec = probe_env(config)
+    executor = InlineExecutor(WorkerSpec(config.env, env_spec, config.policy, reference), config.executor)
     executor.share(Shared(CENTER, 0, policy, 0))
     outcomes = []
-    for job in evaluation_jobs(parts.algorithm, parts.env_spec, parts.dim, episodes, seed, FRESH):
+    for job in evaluation_jobs(0, env_spec, len(policy["params"]), episodes, seed, FRESH):
         executor.submit(job)
         outcomes += executor.wait()[0].outcomes
     executor.close()

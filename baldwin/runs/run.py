@@ -80,7 +80,7 @@ class Run:
     def evaluation_jobs(self) -> Sequence[Job]:
         """The greedy policy on the run's held-out seeds."""
         return evaluation_jobs(
-            self.algorithm, self.parts.env_spec, self.parts.dim, self.config.run.episodes, self.config.run.seed, HELD_OUT
+            self.algorithm.version, self.parts.env_spec, self.parts.dim, self.config.run.episodes, self.config.run.seed, HELD_OUT
         )
 
     def on_event(self, event: Event, executor: Executor) -> Iterator[Metrics]:

@@ -63,7 +63,7 @@ def _film(
 ) -> tuple[list[Any], list[float], float]:
     """Frames, returns, and frames per second: one frame every few steps where the environment is faster than `max_fps`."""
     limit = probe_env(config).max_episode_steps
-    env = make_render_env(config.env)
+    env = make_render_env(config.env.for_evaluation())
     steps_per_second = int(env.metadata.get("render_fps", 30))
     every = -(-steps_per_second // max_fps)
     frames: list[Any] = []

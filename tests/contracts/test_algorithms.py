@@ -142,7 +142,7 @@ def test_learns_a_toy(name: str, settings: dict[str, Any]) -> None:
     greedy = build(chase(name, settings))
     executor = make_executor(ExecutorConfig(name="inline"), greedy.worker_spec)
     executor.share(Shared(CENTER, 0, algorithm.policy_state(), 0))
-    for job in evaluation_jobs(greedy.algorithm, greedy.env_spec, greedy.dim, 8, seed=0):
+    for job in evaluation_jobs(0, greedy.env_spec, greedy.dim, 8, seed=0):
         executor.submit(job)
         assert np.mean([o.fitness for o in executor.wait()[0].outcomes]) > -2.0  # standing still gives about -7
 

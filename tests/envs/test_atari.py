@@ -63,10 +63,11 @@ def test_every_episode_is_a_function_of_its_seed_and_actions(backend: str) -> No
 
 
 @pytest.mark.parametrize("name", ["Pong", "Breakout", "Qbert", "Tetris", "BeamRider"])
-def test_a_used_game_begins_as_a_fresh_one(name: str) -> None:
-    used = game(name, sticky=0.25)
+@pytest.mark.parametrize("noop_max", [0, 30])
+def test_a_used_game_begins_as_a_fresh_one(name: str, noop_max: int) -> None:
+    used = game(name, sticky=0.25, noop_max=noop_max)
     play(used, 40)
-    np.testing.assert_equal(play(used, 30, episode=3), play(game(name, sticky=0.25), 30, episode=3))
+    np.testing.assert_equal(play(used, 30, episode=3), play(game(name, sticky=0.25, noop_max=noop_max), 30, episode=3))
 
 
 def test_without_extras_it_is_ale_itself() -> None:
@@ -148,3 +149,12 @@ def test_bad_settings_are_refused() -> None:
         game(backend="envpool", ram=True)
     with pytest.raises(EnvironmentFailure, match=r"no environment 'ALE/Pang-v5'.*Did you mean 'ALE/Pong-v5'"):
         game("Pang")
+    with pytest.raises(ConfigError, match=r"set env\.atari\.stack"):
+        load_config(None, [], ["env.id=ALE/Pong-v5", "algorithm.name=es", "env.frame_stack=3"])
+    with pytest.raises(ConfigError, match="atari is for games of ALE"):
+        load_config(None, [], ["env.id=tests.toys.sensors:Catch", "algorithm.name=es", "env.atari.stack=3"])
+
+
+def test_ale_as_it_is() -> None:
+    spec = check_env(EnvConfig(id="ALE/Seaquest-v5", kwargs={"obs_type": "grayscale"}))
+    assert spec.obs.images[0].shape == (1, 210, 160)

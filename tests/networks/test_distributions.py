@@ -102,6 +102,14 @@ def test_what_is_sampled_is_an_action_of_any_space(space: Any, seed: int) -> Non
         assert space.contains(action), (space, action)
 
 
-def test_a_mask_of_another_size_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the action mask has 4 flags; expected 3, one for each choice"):
-        ActionMap(spaces.Discrete(3), "tanh").check_mask(4)
+def test_every_branch_needs_a_way_out() -> None:
+    branches = ActionMap(spaces.MultiDiscrete([2, 2]), "tanh")
+    assert branches.has_legal(torch.tensor([[True, False, False, False], [True, False, False, True]])).tolist() == [False, True]
+    space = spaces.Tuple((spaces.MultiBinary(2), spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)))
+    mixed = ActionMap(space, "tanh")
+    assert mixed.has_legal(torch.tensor([[False, False, False, True], [True, True, False, False]])).tolist() == [True, False]
+
+
+def test_continuous_parts_need_a_gaussian_head() -> None:
+    with pytest.raises(ConfigError, match=r"needs policy\.head=gaussian"):
+        ActionDistribution(ActionMap(spaces.Box(-1, 1, (2,), np.float32), "tanh"), torch.zeros(3, 2))

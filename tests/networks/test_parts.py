@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from baldwin.config import load_config
 from baldwin.errors import ConfigError
 from baldwin.networks import NETWORKS, NetworkConfig, PolicyConfig, make_network, stack_trials
 from baldwin.networks.encoders import CONV_STACKS, ConvEncoder, Residual
@@ -262,6 +263,39 @@ def test_virtual_batch_norm_by_hand() -> None:
     out = part.bind(RowTensors(row, part.shapes))(torch.tensor([3.0, 0.0]).view(1, 2, 1, 1, 1))
     assert out.ravel().tolist() == pytest.approx([2 * (3 - 1.5) / np.sqrt(1.251) + 0.5, 0.0])
     assert np.concatenate(part.init(np.random.default_rng(0)))[2:].tolist() == [1.0, 0.0]
+
+
+def test_a_preset_of_the_network_is_merged_key_by_key() -> None:
+    def policy(*options: str, algorithm: str = "es") -> PolicyConfig:
+        return load_config(algorithm=algorithm, env="ALE/Breakout-v5", overrides=list(options)).policy
+
+    changed = policy("policy.network=convnet-lstm", "policy.memory.size=128", "policy.images.norm=virtual-batch")
+    assert (changed.memory.kind, changed.memory.size) == ("lstm", 128)
+    assert (changed.images.conv, changed.images.activation, changed.images.norm) == ("strided", "selu", "virtual-batch")
+    assert policy("policy.network=nature", algorithm="sac").hidden == []
+    for options, message in (
+        (["policy.module=tests.networks.modules:WholePolicy", "policy.memory=lstm"], "is the whole network"),
+        (["policy.encoders={obs: {kind: mlp, conv: nature}}"], "conv and norm are for kind=conv"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            policy(*options)
+
+
+def test_configs_of_critics_name_no_foreign_code() -> None:
+    assert load_config(algorithm="sac", env="Pendulum-v1").foreign_code() == []
+    own = load_config(algorithm="sac", env="Pendulum-v1", overrides=["policy.encoders={obs: {module: a.b:C}}"])
+    assert own.foreign_code() == ["policy.encoders.obs.module=a.b:C"]
+
+
+@torch.no_grad()
+def test_one_picture_in_and_out_of_inference_mode() -> None:
+    screen = describe_observations(spaces.Box(0, 255, (1, 12, 12), np.uint8), "a test")
+    network = make_network(PolicyConfig(images="small"), screen, 2)  # type: ignore[arg-type]
+    forward = network.bind(torch.from_numpy(network.init(0))[None], fixed=True)
+    seen = {"obs": torch.full((1, 1, 1, 12, 12), 9, dtype=torch.uint8)}
+    with torch.inference_mode():
+        inside, _ = forward(seen, torch.empty(0))
+    torch.testing.assert_close(forward(seen, torch.empty(0))[0], inside.clone())
 
 
 def test_images_are_scaled_in_one_place() -> None:
