@@ -275,7 +275,8 @@ class Learner(ABC):
 
     def _prepare(self, obs: Observation) -> Obs:
         """Raw observations as normalised tensors; images and masks stay as they are."""
-        return self._normalizer({key: torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for key, a in obs.items()})
+        writable = {key: np.require(a, requirements=["C", "W"]) for key, a in obs.items()}  # torch warns of those from Ray's store
+        return self._normalizer({key: torch.from_numpy(a).to(self.device) for key, a in writable.items()})
 
     def _greedy(self, out: Tensor, obs: Obs) -> Tensor:
         """Greedy actions for the actor's outputs: of a Gaussian head, the first half is the mean."""

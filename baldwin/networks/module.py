@@ -53,7 +53,8 @@ class StackedModule:
     def __init__(self, path: str, arguments: tuple[Any, ...], kwargs: dict[str, Any], n_outputs: int, *inputs: Any) -> None:
         self._make: Callable[[], nn.Module] = lambda: module_class(path)(*arguments, **kwargs)
         self._path, self.n_outputs = path, n_outputs
-        self._module = self._guarded(lambda: self._seeded(0), f"It is made as Class{clean_text(str((*arguments, '**kwargs')), 200)}")
+        self._how = f"It is made as Class({clean_text(', '.join(map(str, arguments)), 200)}, **kwargs)"
+        self._module = self._guarded(lambda: self._seeded(0), self._how)
         self.state_size = int(getattr(self._module, "state_size", 0))
         if self.state_size:
             inputs = (*inputs, torch.zeros(1, self.state_size))
@@ -76,7 +77,8 @@ class StackedModule:
 
     def _try_out(self, inputs: tuple[Any, ...]) -> None:
         shapes = ", ".join(str(map_arrays(lambda t: tuple(t.shape), i) if isinstance(i, dict) else tuple(i.shape)) for i in inputs)
-        out = self._guarded(lambda: self._module(*inputs), f"It was called with {clean_text(shapes, 300)}")
+        hint = f"{self._how} and was called with {clean_text(shapes, 300)} (docs/policies.md)"
+        out = self._guarded(lambda: self._module(*inputs), hint)
         wanted = [(1, self.n_outputs)] + ([(1, self.state_size)] if self.state_size else [])
         results = list(out) if isinstance(out, tuple | list) else [out]
         got = [tuple(o.shape) if isinstance(o, Tensor) else type(o).__name__ for o in results]

@@ -34,7 +34,7 @@ def refused(tmp_path: Path, *args: object) -> str:
         (awkward("make_env"), "expected a class derived from gymnasium.Env"),
         ("os:system", "expected a class derived from gymnasium.Env; 'os' has 'system', which is none"),
         (awkward("EmptyObservation"), "has no numbers: expected at least one"),
-        (awkward("TextObservation"), "observation_space['mission'] is Text"),
+        (awkward("TextObservation"), "sensor 'mission' is Text"),
         (awkward("OldReset"), "expected reset() to return (obs, info); got ndarray. That is the interface of Gym before 0.26"),
         (awkward("OldStep"), "got a tuple of 4. That is the interface of Gym before 0.26: wrap the environment in shimmy.GymV21"),
         (awkward("Speechless"), "SpeechlessError: (its message cannot be shown: ValueError)"),

@@ -124,7 +124,7 @@ def test_schema_is_json() -> None:
         (["train", "cartpole", "-m", "env.id=tests.toys.worlds:Broken", "-m", "env.kwargs={how: nan, always: true}"], "not finite"),
         (["train", "cartpole", "-m", "policy.kind=module", "-m", "policy.module=a.b:C"], "cannot import"),
         (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:Chase"], "expected a class derived from torch.nn.Module"),
-        (["train", "cartpole", "-m", "policy.module=torch.nn:Flatten"], "It is made as Class(n_inputs, n_outputs"),
+        (["train", "cartpole", "-m", "policy.module=torch.nn:Flatten"], "It is made as Class(4, 2, **kwargs) and was called with (1, 4)"),
         (["train", "cartpole", "-m", "policy.module=torch.nn:Identity"], "expected parameters and an output of shape (1, 2)"),
         (["train", "cartpole", "-m", "policy.module=tests.toys.worlds:TinyNet", "-m", "algorithm.rank=1"], "needs policy.kind=mlp"),
         (["train", "cartpole", "-m", "env.id=cannot_be_imported:Env"], "SyntaxError"),

@@ -89,10 +89,10 @@ def test_a_damaged_checkpoint_costs_nothing_but_time(quiet: dict[str, Run], tmp_
 
 def test_without_its_replay_a_run_goes_on_from_the_journal(quiet: dict[str, Run], tmp_path: Path) -> None:
     train_run(small("td3", "stop.env_steps=600"), tmp_path / "run")
-    (tmp_path / "run" / "replay" / "obs.bin").unlink()
+    (tmp_path / "run" / "replay" / "obs.vector.bin").unlink()
     run, complaints = resume(tmp_path / "run", ["stop.env_steps=700"])
     train(run)
-    assert "obs.bin was missing" in complaints[0]
+    assert "obs.vector.bin was missing" in complaints[0]
     assert run.params_sha256() == quiet["td3"].params_sha256()
     assert lines(tmp_path / "run")[-1] == lines(quiet["td3"].directory.path)[-1]
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_does_not_hold_the_rows(quiet: dict[str, Run]) -> None:
         newest = list_checkpoints(run.directory.checkpoints)[-1]
         assert "replay" in read_checkpoint(newest).state
         assert "rows" not in read_checkpoint(newest).state["replay"]
-        assert (run.directory.replay / "obs.bin").exists()
+        assert (run.directory.replay / "obs.vector.bin").exists()
 
 
 def test_metrics_say_what_a_learner_does(quiet: dict[str, Run]) -> None:

@@ -68,15 +68,13 @@ def test_a_foreign_run_imports_nothing(command: tuple[str, ...], run: Path, othe
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("  module: null\n", "  module: evil:Net\n", "policy.module=evil:Net"),
+        ("\n  kind: mlp\n  module: null\n", "\n  kind: module\n  module: evil:Net\n", "policy.module=evil:Net"),
         ("  address: local\n", "  address: 203.0.113.1:6379\n", "executor.address=203.0.113.1:6379"),
         ("  runtime_env: {}\n", "  runtime_env: {py_executable: sh}\n", "executor.runtime_env={'py_executable': 'sh'}"),
     ],
 )
 def test_everything_that_would_run_code_is_named(old: str, new: str, named: str, run: Path, other_user: None) -> None:
     edit_config(run, old, new)
-    if "module" in new:
-        edit_config(run, "  kind: mlp\n", "  kind: module\n")
     with pytest.raises(RunDirectoryError) as refusal:
         resume(run)
     assert named in str(refusal.value)
