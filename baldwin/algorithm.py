@@ -56,6 +56,10 @@ class AlgorithmConfig(ConfigModel):
         """The same with every `auto` replaced by what it means on this machine."""
         return self
 
+    def resolved_for(self, env: EnvSpec) -> Self:
+        """The same with every `auto` that depends on the environment replaced, too."""
+        return self
+
     def on_cpu(self) -> Self:
         """The same computed on a CPU: evaluating a trained policy needs no GPU."""
         return self
@@ -74,6 +78,7 @@ class BuildContext:
     shared_files: bool = True  # workers can read that folder
     policy_only: bool = False  # rebuild only what the policy depends on
     reference: Observation = field(default_factory=dict)  # fixed observations [R, ...], where the network needs some
+    reward_weights: dict[str, float] = field(default_factory=lambda: {"reward": 1.0})  # components of the reward, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,11 @@ class BaseAlgorithm(ABC):
     def gradient_steps(self) -> int:
         """Back-propagated updates made: none, unless a subclass makes some."""
         return 0
+
+    @property
+    def replayable(self) -> bool:
+        """Whether the journal holds all that this algorithm learns from."""
+        return True
 
     def individuals(self) -> list[Individual]:
         """Records of finished individuals: none, unless a subclass keeps them."""

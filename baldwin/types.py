@@ -212,6 +212,10 @@ class Algorithm(Protocol):
     def replayed_steps(self) -> int:
         """Environment steps that were simulated again because an episode moved to another worker."""
 
+    @property
+    def replayable(self) -> bool:
+        """Whether the journal holds all that it learns from; if not, a resumed run goes on from its checkpoint."""
+
     def publish(self) -> list[Shared]:
         """What workers need and do not have yet."""
 
@@ -251,3 +255,25 @@ def outcome_state(outcome: Outcome) -> State:
 def outcome_from_state(state: State) -> Outcome:
     """The inverse of `outcome_state`."""
     return Outcome(**(state | {"objectives": tuple(state["objectives"])}))
+
+
+def flatten_tree(state: State, path: str = "") -> dict[str, NDArray[Any]]:
+    """Nested arrays and numbers as arrays with names like a/b."""
+    arrays: dict[str, NDArray[Any]] = {}
+    if not state:
+        raise ValueError(f"expected arrays or numbers in {path!r}; an empty map would be lost")
+    for name, value in state.items():
+        arrays |= flatten_tree(value, f"{path}{name}/") if isinstance(value, dict) else {path + name: np.asarray(value)}
+    return arrays
+
+
+def unflatten_tree(arrays: Arrays) -> State:
+    """The inverse of `flatten_tree`."""
+    state: State = {}
+    for path, value in arrays.items():
+        *parents, name = path.split("/")
+        node = state
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = value
+    return state

@@ -1,15 +1,17 @@
-"""make bench: everything, or one part by name (speed, learners, policies, hybrids, overhead, cluster, scaling)."""
+"""make bench: everything, or one part by name (speed, learners, on-policy, policies, hybrids, overhead, cluster, scaling)."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import cluster, hybrids, learners, overhead, policies, scaling, speed
+from benchmarks import cluster, hybrids, learners, on_policy, overhead, policies, scaling, speed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", choices=["speed", "learners", "policies", "hybrids", "overhead", "cluster", "scaling"])
+    parser.add_argument(
+        "part", nargs="?", choices=["speed", "learners", "on-policy", "policies", "hybrids", "overhead", "cluster", "scaling"]
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each raw or peer measurement")
     parser.add_argument("--env", choices=list(speed.ENVS), help="speed: only this one")
@@ -20,6 +22,8 @@ def main() -> None:
         speed.main(args.repeats, args.seconds, args.env)
     if args.part in (None, "learners"):
         learners.main(args.repeats, args.seconds)
+    if args.part in (None, "on-policy"):
+        on_policy.main(args.repeats, args.seconds)
     if args.part in (None, "policies"):
         policies.main(args.seconds)
     if args.part in (None, "hybrids"):

@@ -2,14 +2,20 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from baldwin.executors import ExecutorConfig
 from baldwin.executors.cluster import LOCAL_SETTINGS, SETTINGS, connect
 
+torch.set_num_threads(1)  # test processes share the cores: threads that wait for each other burn them (tests/networks: 6 times the CPU)
+os.environ["OMP_NUM_THREADS"] = "1"  # the same in processes that tests start
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nor do those compile the package every time
+sys.dont_write_bytecode = False
 os.environ.update(SETTINGS | LOCAL_SETTINGS | {"RAY_AUTH_TOKEN": secrets.token_hex(32)})  # before anyone imports Ray
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="baldwin-tests-")  # the key that signs runs is not the user's own
 

@@ -12,6 +12,8 @@ from baldwin.errors import ConfigError, clean_text
 Tree = dict[str, Any]
 MAX_DEPTH = 20
 MAX_NODES = 100_000
+NAMES_OF_PARTS = {"kind", "conv", "module", "network", "name"}
+FREE = {"kwargs", "runtime_env"}
 
 
 def parse_yaml(text: str, where: str, compiled: bool = False) -> Any:
@@ -30,12 +32,22 @@ def parse_yaml(text: str, where: str, compiled: bool = False) -> Any:
         raise ConfigError(f"{where} is not YAML: {reason}") from error
 
 
-def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
-    """Maps merge key by key; anything else, lists included, is replaced."""
+def merge(under: Mapping[str, Any], over: Mapping[str, Any], free: bool = False) -> Tree:
+    """Maps merge key by key; anything else, lists included, is replaced. `free`: inside arguments that only others know.
+
+    Raises:
+        ConfigError: a part that was named in one word (`memory: lstm`) gets keys without its kind, which would be lost.
+    """
     out = dict(under)
     for key, value in over.items():
+        short = out.get(key)
+        if not free and isinstance(value, Mapping) and isinstance(short, str) and value and not NAMES_OF_PARTS & set(value):
+            word = "conv" if key not in ("memory", "learner") else "kind" if key == "memory" else "name"
+            raise ConfigError(
+                f"{key} is {clean_text(short, 50)!r} and cannot get {', '.join(map(str, value))} besides: write {key}.{word}={clean_text(short, 50)}"
+            )
         both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
-        out[key] = merge(out[key], value) if both else value
+        out[key] = merge(out[key], value, free or key in FREE) if both else value
     return out
 
 

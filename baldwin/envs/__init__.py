@@ -1,8 +1,9 @@
 """Environments: several copies of one, stepped side by side, whichever simulator serves them."""
 
 from baldwin.envs import envpool, gymnasium, mujoco  # noqa: F401 - they register themselves
-from baldwin.envs.backends import check_env, choose_backend, list_envs, make_render_env, make_vector_env, random_action
-from baldwin.envs.gymnasium import close_quietly
+from baldwin.envs.backends import check_env, choose_backend, list_envs, make_render_env, make_resumable_env, make_vector_env
+from baldwin.envs.gymnasium import close_quietly, total_reward
+from baldwin.envs.sampling import random_action
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, StepResult, VectorEnv
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "close_quietly",
     "list_envs",
     "make_render_env",
+    "make_resumable_env",
     "make_vector_env",
     "random_action",
+    "total_reward",
 ]

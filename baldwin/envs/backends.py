@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
-from numpy.typing import NDArray
 
 from baldwin.envs import gymnasium
+from baldwin.envs.sampling import random_action
+from baldwin.envs.separate import SeparateEnvs
 from baldwin.envs.vector_env import AUTO, BACKENDS, EnvConfig, EnvSpec, VectorEnv
-from baldwin.errors import EnvironmentFailure
-from baldwin.observations import ACTION_MASK, Observation
+from baldwin.errors import EnvironmentFailure, nearest
+from baldwin.observations import Observation
 
 
 def choose_backend(config: EnvConfig) -> str:
@@ -26,13 +24,31 @@ def choose_backend(config: EnvConfig) -> str:
 
 
 def describe(config: EnvConfig) -> EnvSpec:
-    """What a policy and a rollout need to know of the environment."""
-    return BACKENDS.find(choose_backend(config)).describe(config)
+    """What a policy and a rollout need to know of the environment.
+
+    Raises:
+        EnvironmentFailure: it cannot be used, or `reward_weights` names a component that it does not give.
+    """
+    env_spec = BACKENDS.find(choose_backend(config)).describe(config)
+    for name in config.reward_weights:
+        if name not in env_spec.rewards:
+            there = f"it gives {', '.join(env_spec.rewards)}" if env_spec.rewards else "it gives one number"
+            raise EnvironmentFailure(
+                f"env.reward_weights: environment {config.id!r} has no reward component {name!r}; {there}.{nearest(name, env_spec.rewards)}"
+            )
+    return env_spec
 
 
 def make_vector_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorEnv:
     """Copies of the environment, by the backend that it was described with."""
     return BACKENDS.find(env_spec.backend).make(config, env_spec, width)
+
+
+def make_resumable_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorEnv:
+    """The same, but every single episode is a pure function of (seed, number, actions), whatever the other copies do."""
+    if BACKENDS.find(env_spec.backend).independent_episodes(config):
+        return make_vector_env(config, env_spec, width)
+    return SeparateEnvs([make_vector_env(config, env_spec, 1) for _ in range(width)])
 
 
 def make_render_env(config: EnvConfig) -> gym.Env[Any, Any]:
@@ -69,28 +85,6 @@ def check_env(config: EnvConfig) -> EnvSpec:
     finally:
         env.close()
     return env_spec
-
-
-def random_action(env_spec: EnvSpec, obs: Observation) -> NDArray[Any]:
-    """A legal action [1, ...] for an observation [1, ...], by the action space's own generator."""
-    space = env_spec.action_space
-    action = space.sample(_space_mask(space, iter(obs[ACTION_MASK][0].tolist()))) if ACTION_MASK in obs else space.sample()
-    return np.array([None, action], object)[1:] if isinstance(action, dict | tuple) else np.stack([action])
-
-
-def _space_mask(space: gym.Space[Any], flags: Iterator[bool]) -> Any:
-    """The next flags of a flat mask in the form that Gymnasium's `sample` takes."""
-    if isinstance(space, spaces.Dict):
-        return {name: _space_mask(part, flags) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_space_mask(part, flags) for part in space.spaces)
-    if isinstance(space, spaces.Discrete):
-        return np.fromiter(islice(flags, int(space.n)), np.int8)
-    if isinstance(space, spaces.MultiDiscrete):
-        return tuple(np.fromiter(islice(flags, int(n)), np.int8) for n in space.nvec)
-    if isinstance(space, spaces.MultiBinary):
-        return np.array([2 if flag else 0 for flag in islice(flags, int(np.prod(space.shape)))], np.int8).reshape(space.shape)
-    return None
 
 
 def _raise_if_broken(env: VectorEnv, obs: Observation, config: EnvConfig) -> None:

@@ -81,22 +81,23 @@ class EnvPoolVectorEnv:
         self.failures: dict[int, str] = {}
         self._config = config
         self._pool: Any = None
-        self._carry = ids().get(envpool_id(config.id)) in RESETS_ONLY
+        self._carry = resets_only(config)
         self._seeds = np.full(width, -1, np.int64)
         self._episode = np.zeros(width, np.int64)
         self._spec = env_spec.obs
         self._box = isinstance(env_spec.obs.space, spaces.Box)
 
-    def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
-        keep = self._carry and np.array_equal(seeds, self._seeds) and bool((self._episode <= first_episode).all())
+    def open(self, seeds: NDArray[np.int64], first_episode: int | NDArray[np.int64]) -> None:
+        first = np.broadcast_to(first_episode, seeds.shape)
+        keep = self._carry and np.array_equal(seeds, self._seeds) and bool((self._episode <= first).all())
         if not keep:
             self.close()
             # Where episodes are not independent of each other, a job begins at seeds of its own.
-            own = seeds if self._carry else np.array([mix(int(s), first_episode) for s in seeds])
+            own = seeds if self._carry else np.array([mix(int(s), int(n)) for s, n in zip(seeds, first, strict=True)])
             self._pool = make_pool(self._config, own)
             self._seeds[:] = seeds
-            self._episode[:] = 0 if self._carry else first_episode
-        while (behind := np.flatnonzero(self._episode < first_episode).astype(np.int32)).size:
+            self._episode[:] = 0 if self._carry else first
+        while (behind := np.flatnonzero(self._episode < first).astype(np.int32)).size:
             self.reset(behind)
 
     def reset(self, ids: Ids) -> Observation:
@@ -138,4 +139,12 @@ def serves(config: EnvConfig) -> bool:
     return family in RESETS_ONLY or bool(family and config.id not in gym.registry)
 
 
-BACKENDS.add("envpool", Backend(describe, EnvPoolVectorEnv, priority=1, serves=serves, list_ids=lambda: list(ids())))
+def resets_only(config: EnvConfig) -> bool:
+    """Whether random numbers decide the start of an episode and nothing after it."""
+    return ids().get(envpool_id(config.id)) in RESETS_ONLY
+
+
+BACKENDS.add(
+    "envpool",
+    Backend(describe, EnvPoolVectorEnv, priority=1, serves=serves, list_ids=lambda: list(ids()), independent_episodes=resets_only),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
+from baldwin.envs.sampling import random_action
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
@@ -23,6 +24,7 @@ OLD_API = (
     "That is the interface of Gym before 0.26: wrap the environment in shimmy.GymV21CompatibilityV0(env=...) (pip install 'shimmy[gym-v21]'), "
     "or return Gymnasium's values"
 )
+REWARD, ELAPSED = "reward", "elapsed"  # keys of info: reward components by name; frames that a step took
 EXTRA_OF_MODULE = {"mujoco": "mujoco", "pygame": "classic", "ale_py": "atari", "Box2D": "box2d"}
 
 
@@ -91,7 +93,9 @@ def describe(config: EnvConfig) -> EnvSpec:
     env = make_env(config)
     try:
         obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
-        return EnvSpec(describe_space(obs_space, action_space, config, _gives_masks(env)), action_space, limit, "gymnasium")
+        obs_spec = describe_space(obs_space, action_space, config, _gives_masks(env))
+        rewards, has_elapsed = _try_step(env, EnvSpec(obs_spec, action_space, limit, "gymnasium"))
+        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed)
     finally:
         close_quietly(env)
 
@@ -107,6 +111,22 @@ def describe_space(space: gym.Space[Any], action_space: gym.Space[Any], config: 
         ignore=config.ignore_sensors,
         mask_in_info=mask_in_info,
     )
+
+
+def _try_step(env: gym.Env[Any, Any], env_spec: EnvSpec) -> tuple[tuple[str, ...], bool]:
+    """Names of reward components, and whether steps say how long they took. What goes wrong here goes wrong again where it is reported."""
+    try:
+        env_spec.action_space.seed(0)
+        seen, info = check_reset(env.reset(seed=0))
+        obs = env_spec.obs.read(seen, info)
+        _, reward, _, _, info = check_step(env.step(random_action(env_spec, obs)[0]))
+        found = info.get(REWARD) if isinstance(info, Mapping) else None
+        if isinstance(found, Mapping):
+            return tuple(map(str, found)), ELAPSED in info
+        count = np.size(reward) if np.ndim(reward) else 0
+        return tuple(f"reward_{n}" for n in range(count)), ELAPSED in (info or {})
+    except (Exception, SystemExit):
+        return (), False
 
 
 def _gives_masks(env: gym.Env[Any, Any]) -> bool:
@@ -161,6 +181,34 @@ def _kind(result: Any) -> str:
     return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
 
 
+def reward_components(names: tuple[str, ...], reward: Any, info: Any) -> NDArray[np.float32]:
+    """The components of a reward in the order of their names: from info["reward"], or the reward itself is the vector.
+
+    Raises:
+        ValueError: these are others than at the first step.
+    """
+    named = info.get(REWARD) if isinstance(info, Mapping) else None
+    if isinstance(named, Mapping):
+        if set(map(str, named)) != set(names):
+            raise ValueError(
+                f"expected the reward components {', '.join(names)} in info['reward'] at every step; got {', '.join(map(str, named))}"
+            )
+        return np.array([named[name] for name in names], np.float32)
+    if np.shape(reward) != (len(names),):
+        raise ValueError(
+            f"expected a reward of {len(names)} components ({', '.join(names)}) at every step; got {clean_text(str(reward), 100)}"
+        )
+    return np.asarray(reward, np.float32)
+
+
+def total_reward(config: EnvConfig, names: tuple[str, ...], reward: Any, info: Any) -> float:
+    """The reward as scores count it: a number, or the weighted sum of its components."""
+    if not names:
+        return float(reward)
+    weights = np.array([config.reward_weights.get(name, 1.0) for name in names], np.float32)
+    return float(reward_components(names, reward, info) @ weights)
+
+
 class GymnasiumVectorEnv:
     """One environment object per copy, made when first used; every episode has a seed of its own."""
 
@@ -169,10 +217,11 @@ class GymnasiumVectorEnv:
         self.failures: dict[int, str] = {}
         self._config, self._env_spec = config, env_spec
         self._envs: list[gym.Env[Any, Any] | None] = [None] * width
+        self._weights = np.array([config.reward_weights.get(name, 1.0) for name in env_spec.rewards], np.float32)
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
 
-    def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
+    def open(self, seeds: NDArray[np.int64], first_episode: int | NDArray[np.int64]) -> None:
         self._seeds[:] = seeds
         self._episode[:] = first_episode
         self.failures.clear()
@@ -192,15 +241,28 @@ class GymnasiumVectorEnv:
         k = len(ids)
         obs, write = self._env_spec.obs.empty(k), self._env_spec.obs.write
         reward, terminated, truncated = np.zeros(k), np.zeros(k, np.bool_), np.zeros(k, np.bool_)
+        components, elapsed = self._extras(k)
         envs = self._envs
         for row, index in enumerate(ids.tolist()):
             try:
-                seen, reward[row], terminated[row], truncated[row], info = check_step(envs[index].step(actions[row]))
+                seen, earned, terminated[row], truncated[row], info = check_step(envs[index].step(actions[row]))
+                if components is None:
+                    reward[row] = earned
+                else:
+                    components[row] = reward_components(self._env_spec.rewards, earned, info)
+                    reward[row] = components[row] @ self._weights
+                if elapsed is not None:
+                    elapsed[row] = info.get(ELAPSED, 1)
                 write(obs, row, seen, info)
             except (Exception, SystemExit) as error:
                 terminated[row] = True
                 self._discard(index, "step", error)
-        return StepResult(obs, reward, terminated, truncated)
+        return StepResult(obs, reward, terminated, truncated, components, elapsed)
+
+    def _extras(self, k: int) -> tuple[NDArray[np.float32] | None, NDArray[np.int32] | None]:
+        """Room for what only some environments give: reward components, and frames of a step."""
+        count = len(self._env_spec.rewards)
+        return np.zeros((k, count), np.float32) if count else None, np.ones(k, np.int32) if self._env_spec.has_elapsed else None
 
     def close(self) -> None:
         for env in self._envs:

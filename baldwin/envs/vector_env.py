@@ -36,6 +36,9 @@ class EnvConfig(ConfigModel):
     channels: Channels = Field("auto", description="Which axis of an image holds its channels: first, last, or auto, the shorter one")
     ignore_sensors: list[str] = Field(default_factory=list, description="Parts of the observation that the policy does not see, by name")
     atari: AtariConfig | None = Field(None, description="Preprocessing of Atari games; default for ids that begin with ALE/: DeepMind's")
+    reward_weights: dict[str, float] = Field(
+        default_factory=dict, description="Weights of the components of a vector reward, by name; default 1. Their sum is the reward"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -94,6 +97,8 @@ class EnvSpec:
     action_space: gym.Space[Any]
     max_episode_steps: int | None
     backend: str
+    rewards: tuple[str, ...] = ()  # names of the components, where the environment gives a vector of rewards
+    has_elapsed: bool = False  # info["elapsed"] says how many frames a step took
 
 
 class StepResult(NamedTuple):
@@ -103,6 +108,8 @@ class StepResult(NamedTuple):
     reward: NDArray[Any]  # [k]
     terminated: NDArray[np.bool_]  # [k]
     truncated: NDArray[np.bool_]  # [k]; only by the environment itself: the rollout keeps the time limit
+    components: NDArray[np.float32] | None = None  # [k, C], of a vector reward; `reward` is their weighted sum
+    elapsed: NDArray[np.int32] | None = None  # [k] frames, where the environment says
 
 
 class VectorEnv(Protocol):
@@ -114,8 +121,8 @@ class VectorEnv(Protocol):
     width: int
     failures: dict[int, str]  # copy -> why it failed, until someone takes it out
 
-    def open(self, seeds: NDArray[np.int64], first_episode: int) -> None:
-        """Give each copy its seed [width]; the next reset of each begins its episode number `first_episode`."""
+    def open(self, seeds: NDArray[np.int64], first_episode: int | NDArray[np.int64]) -> None:
+        """Give each copy its seed [width]; the next reset of each begins its episode number `first_episode` (one for all, or [width])."""
 
     def reset(self, ids: Ids) -> Observation:
         """Begin the next episode of these copies; returns observations [k, ...]."""
@@ -136,6 +143,8 @@ class Backend:
     priority: int
     serves: Callable[[EnvConfig], bool]
     list_ids: Callable[[], Iterable[str]] = tuple  # ids that Gymnasium's registry does not have
+    independent_episodes: Callable[[EnvConfig], bool] = lambda config: True
+    """Whether an episode that is begun anew in the middle of a job is still a pure function of its seed and number."""
 
 
 BACKENDS: Registry[Backend] = Registry("environment backend")

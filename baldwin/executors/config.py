@@ -94,11 +94,16 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, outer - (time.monotonic() - started)))
 
 
-def run_job(job: Job, worker: Worker) -> tuple[list[Outcome], float]:
-    """The outcomes and the CPU seconds they took; an exception becomes failed outcomes with its reason."""
-    started = time.process_time()
+def run_job(job: Job, worker: Worker) -> list[Outcome]:
+    """The outcomes; an exception becomes failed ones with its reason."""
     try:
-        outcomes = job.run(worker)
+        return job.run(worker)
     except (Exception, SystemExit) as error:
-        outcomes = failed(job, describe_exception(error))
+        return failed(job, describe_exception(error))
+
+
+def run_timed(job: Job, worker: Worker) -> tuple[list[Outcome], float]:
+    """The same, and the CPU seconds it took."""
+    started = time.process_time()
+    outcomes = run_job(job, worker)
     return outcomes, time.process_time() - started

@@ -51,7 +51,7 @@ class InlineExecutor:
             started = time.monotonic()
             try:
                 with deadline(self._config.timeout, "the job"):
-                    outcomes, _ = run_job(job, self._worker)
+                    outcomes = run_job(job, self._worker)
             except DeadlinePassed as error:
                 outcomes = failed(job, str(error))
                 self._replace_worker()

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from baldwin.errors import BaldwinError, describe_exception
-from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, overdue_message, run_job
+from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, overdue_message, run_timed
 from baldwin.executors.shared_arrays import SharedStore
 from baldwin.executors.streams import StreamOwners
 from baldwin.processes import worker_context, worker_environment
@@ -62,7 +62,7 @@ def work(make_worker: WorkerFactory, pipe: Connection, parent_alive: Connection)
                 pipe.send(("read", content.number))
             else:
                 try:
-                    done = run_job(content, worker)
+                    done = run_timed(content, worker)
                 except KeyboardInterrupt as error:  # nobody sends a worker Ctrl-C: an environment raised it
                     done = (failed(content, describe_exception(error)), 0.0)
                 pipe.send(("done", done))
@@ -85,7 +85,7 @@ class ProcessExecutor:
         self._failed: list[Result] = []
         self._shared = SharedStore()
         self._streams = StreamOwners()
-        self._context = worker_context(type(make_worker).__module__)
+        self._context = worker_context(make_worker.__module__)
         self._parent_alive, self._parent_alive_writer = self._context.Pipe(duplex=False)
         self._slots = [self._spawn() for _ in range(self._config.count)]
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from baldwin.executors.config import WorkerFactory, run_job
+from baldwin.executors.config import WorkerFactory, run_timed
 from baldwin.types import Fingerprint, Job, Metrics, Outcome, Shared, Worker
 
 
@@ -49,7 +49,7 @@ class RayWorkerActor:
         for share in fetched:
             self._worker.receive(Shared(share.key, share.version, ray.get(share.where[0]), share.oldest))
         self._held = {(share.key, share.version): share.number for share in shares}
-        outcomes, cpu = run_job(job, self._worker)
+        outcomes, cpu = run_timed(job, self._worker)
         used = [(share.key, share.version) for share in shares]
         return Reply(outcomes, cpu, self._worker.fingerprint(used), tuple(s.number for s in fetched))
 

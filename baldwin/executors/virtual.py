@@ -44,7 +44,7 @@ class VirtualExecutor:
     def submit(self, job: Job) -> None:
         """Compute the result now; it arrives later."""
         worker = heapq.heappop(self._idle)
-        outcomes, _ = run_job(job, self._worker)
+        outcomes = run_job(job, self._worker)
         steps = sum(o.env_steps for o in outcomes)
         cost = self._config.latency + steps * self._config.step_seconds
         cost += sum(o.critic_steps * self._config.critic_seconds + o.actor_steps * self._config.actor_seconds for o in outcomes)

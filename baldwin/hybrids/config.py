@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
-from baldwin.algorithm import AlgorithmConfig, FailureLimits
+from baldwin.algorithm import ALGORITHMS, AlgorithmConfig, FailureLimits
 from baldwin.learners import CriticConfig, SACUpdateConfig, TD3UpdateConfig
 from baldwin.learners.off_policy import check_head
 from baldwin.networks import PolicyConfig
@@ -89,7 +89,14 @@ class HybridConfig(AlgorithmConfig, FailureLimits):
     @classmethod
     def _by_name(cls, value: Any) -> Any:
         value = {"name": value} if isinstance(value, str) else value
-        return {"name": "td3", **value} if isinstance(value, Mapping) else value
+        if not isinstance(value, Mapping):
+            return value
+        name = value.get("name", "td3")
+        if name in ALGORITHMS and name not in ("td3", "sac"):
+            raise ValueError(
+                f"expected td3 or sac, whose critics learn from the hybrid's replay buffer; {name} does not improve an actor so"
+            )
+        return {"name": "td3", **value}
 
     @classmethod
     def policy_defaults_for(cls, section: Mapping[str, Any]) -> dict[str, Any]:

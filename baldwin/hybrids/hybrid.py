@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from baldwin.algorithm import BaseAlgorithm, BuildContext
 from baldwin.errors import ConfigError, Diverged, EnvironmentFailure
 from baldwin.hybrids.config import HybridConfig
-from baldwin.hybrids.jobs import CRITIC, METRIC, ImproveAndEvaluate, TrainCritic, flatten_tree, unflatten_tree
+from baldwin.hybrids.jobs import CRITIC, METRIC, ImproveAndEvaluate, TrainCritic
 from baldwin.learners.off_policy import check_action_space, learner_spec, make_replay, merge_vectors
 from baldwin.networks import make_network
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.statistics import return_stats
 from baldwin.rollout import CollectJob, EpisodePosition, RolloutJob, RolloutSpec, episode_seed, transitions
-from baldwin.types import Arrays, Individual, Job, Metrics, Outcome, Shared, State, Trial
+from baldwin.types import Arrays, Individual, Job, Metrics, Outcome, Shared, State, Trial, flatten_tree, unflatten_tree
 
 OVERWRITTEN = "the transitions it sampled were overwritten meanwhile: raise algorithm.checkpoint_slack"
 AVERAGED = ("return", "length", "step_size", "staleness", "distance", "baseline")  # fields of individuals that metrics average

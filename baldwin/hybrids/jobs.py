@@ -16,7 +16,7 @@ from baldwin.learners import Learner, LearnerSpec
 from baldwin.ops.moments import Moments
 from baldwin.replay import ReplayView
 from baldwin.rollout import CollectJob
-from baldwin.types import Arrays, Outcome, State, Worker
+from baldwin.types import Arrays, Outcome, Worker, flatten_tree, unflatten_tree
 
 CRITIC = "critic"
 """The key under which critics are shared, for updates of actors."""
@@ -94,7 +94,7 @@ class ImproveAndEvaluate:
         ticket = self.episode.ticket
         learner = make_learner(self.learner, ticket, self.episode.obs_moments)
         learner.load_frozen_critic(worker.shared(CRITIC, self.critic_version))
-        learner.set_actor(self.episode.params)
+        learner.set_actor(np.asarray(self.episode.params))
         report = learner.train_actor(self.view.sampler(self.learner.seed, ticket), self.steps)
         params = check_finite(learner.actor_vectors()[0], "the individual")
         (played,) = replace(self.episode, params=params).run(worker)
@@ -118,25 +118,3 @@ def check_finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.floa
     if not np.isfinite(parameters).all():
         raise Diverged(f"{whose} came out of the gradient steps with parameters that are not numbers. Lower the learning rates")
     return parameters
-
-
-def flatten_tree(state: State, path: str = "") -> dict[str, NDArray[np.generic]]:
-    """Nested arrays and numbers as arrays with names like a/b."""
-    arrays: dict[str, NDArray[np.generic]] = {}
-    if not state:
-        raise ValueError(f"expected arrays or numbers in {path!r}; an empty map would be lost")
-    for name, value in state.items():
-        arrays |= flatten_tree(value, f"{path}{name}/") if isinstance(value, dict) else {path + name: np.asarray(value)}
-    return arrays
-
-
-def unflatten_tree(arrays: Arrays) -> State:
-    """The inverse of `flatten_tree`."""
-    state: State = {}
-    for path, value in arrays.items():
-        *parents, name = path.split("/")
-        node = state
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = value
-    return state

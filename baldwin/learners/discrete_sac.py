@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from baldwin.learners.learner import TensorBatch
+from baldwin.learners.replay_learner import TensorBatch
 from baldwin.learners.sac import SACBase, SACUpdateConfig
 from baldwin.networks import Obs, PolicyConfig, mask_logits
 from baldwin.observations import ACTION_MASK, ObservationSpec

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.learners.learner import Learner
+from baldwin.learners.replay_learner import ReplayLearner
 from baldwin.networks import ObservationBuffer
 from baldwin.observations import Observation, ObservationSpec
 from baldwin.ops.statistics import return_stats
@@ -31,6 +31,7 @@ class OpenEpisode:
     discounted_return: float = 0.0
     length: int = 0
     start: tuple[Observation, NDArray[Any]] | None = None  # first observation [1, ...], with all frames, and action
+    memory: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))  # of the policy, [S]
 
 
 class FinishedEpisode(NamedTuple):
@@ -44,16 +45,20 @@ class FinishedEpisode(NamedTuple):
 class EpisodeTracker:
     """For every environment the open episode; for the epoch, statistics of the episodes that ended in it."""
 
-    def __init__(self, n_envs: int, empty_actions: NDArray[Any], learner: Learner, obs_spec: ObservationSpec) -> None:
-        """`empty_actions` [0, ...]: the actions of an episode that has not begun."""
+    def __init__(self, n_envs: int, empty_actions: NDArray[Any], obs_spec: ObservationSpec, learner: ReplayLearner | None = None) -> None:
+        """`empty_actions` [0, ...]: the actions of an episode that has not begun. `learner`: whose Q-values are compared with returns."""
         self._empty_actions, self._learner, self._obs_spec = empty_actions, learner, obs_spec
         self._open = [OpenEpisode() for _ in range(n_envs)]
         self._finished: list[FinishedEpisode] = []
-        self._last_stats: Metrics = dict.fromkeys(EMPTY_STATS, 0.0)
+        self._last_stats: Metrics = {name: 0.0 for name in EMPTY_STATS if learner or name != "q_bias"}
 
     def positions(self, envs: Sequence[int]) -> tuple[EpisodePosition, ...]:
         """Where these environments are in their episodes."""
-        return tuple(EpisodePosition(n, self._open[n].number, self._actions(n)) for n in envs)
+        return tuple(EpisodePosition(n, self._open[n].number, self._actions(n), self._open[n].memory) for n in envs)
+
+    def remember(self, env: int, memory: NDArray[np.float32]) -> None:
+        """What the policy remembers [S] where the environment stands now."""
+        self._open[env].memory = memory
 
     def last_index(self, env: int) -> int:
         """Index in the replay of the newest row of the open episode, or -1."""
@@ -62,20 +67,20 @@ class EpisodeTracker:
     def drop_episodes(self, envs: Sequence[int]) -> None:
         """Give up the open episodes of these environments; the next ones begin."""
         for n in envs:
-            self._open[n] = OpenEpisode(self._open[n].number + 1)
+            self._open[n] = OpenEpisode(self._open[n].number + 1, memory=np.zeros_like(self._open[n].memory))
 
-    def add_steps(self, env: int, rows: Arrays, last_index: int, final_obs: Iterator[Observation]) -> None:
+    def add_steps(self, env: int, rows: Arrays, last_index: int = -1, final_obs: Iterator[Observation] | None = None) -> None:
         """Follow an environment through these rows, the last of which has that index in the replay.
 
-        `final_obs`: the last observation of each episode that ends in them.
+        `final_obs`: the last observation of each episode that ends in them, to bootstrap from where Q-values are compared with returns.
         """
-        gamma = self._learner.config.gamma
+        gamma = self._learner.config.gamma if self._learner else 1.0
         ended = rows["terminated"] | rows["truncated"]
         for start, stop in pairwise([0, *(np.flatnonzero(ended) + 1).tolist(), len(ended)]):
             if start == stop:
                 continue
             episode, reward = self._open[env], rows["reward"][start:stop].astype(np.float64)
-            if episode.start is None:
+            if episode.start is None and self._learner:
                 episode.start = (self._first_obs(rows, start), rows["action"][start].copy())
             episode.total_reward += float(reward.sum())
             episode.discounted_return += float((gamma ** (episode.length + np.arange(len(reward))) * reward).sum())
@@ -83,7 +88,7 @@ class EpisodeTracker:
             episode.actions.append(rows["action"][start:stop].copy())
             episode.last_index = last_index
             if ended[stop - 1]:
-                last_obs = next(final_obs)
+                last_obs = next(final_obs) if final_obs else None
                 truncated_at = last_obs if rows["truncated"][stop - 1] else None
                 self._finished.append(FinishedEpisode(episode.total_reward, episode.length, self._q_bias(episode, truncated_at)))
                 self.drop_episodes([env])
@@ -92,7 +97,8 @@ class EpisodeTracker:
         """Statistics of the episodes that ended since the last call, or the last known ones if none did."""
         if self._finished:
             returns, lengths, q_bias = (np.array(column, np.float64) for column in zip(*self._finished, strict=True))
-            self._last_stats = return_stats(returns) | {"episode_length": float(lengths.mean()), "q_bias": float(q_bias.mean())}
+            self._last_stats = return_stats(returns) | {"episode_length": float(lengths.mean())}
+            self._last_stats |= {"q_bias": float(q_bias.mean())} if self._learner else {}
         count = len(self._finished)
         self._finished = []
         return self._last_stats | {"episodes": float(count)}
@@ -112,7 +118,10 @@ class EpisodeTracker:
         self._last_stats = dict(state["last_stats"])
 
     def _actions(self, env: int) -> NDArray[Any]:
-        return np.concatenate([self._empty_actions, *self._open[env].actions])
+        episode = self._open[env]
+        if len(episode.actions) > 1:
+            episode.actions = [np.concatenate(episode.actions)]
+        return episode.actions[0] if episode.actions else self._empty_actions
 
     def _first_obs(self, rows: Arrays, row: int) -> Observation:
         """The observation of a row that begins an episode, with all frames."""
@@ -122,7 +131,7 @@ class EpisodeTracker:
 
     def _q_bias(self, episode: OpenEpisode, truncated_at: Observation | None) -> float:
         """The critics' value of the start minus the discounted return, bootstrapped where a time limit ended the episode."""
-        if episode.start is None:
+        if episode.start is None or self._learner is None:
             return 0.0
         obs, action = episode.start
         realised = episode.discounted_return
@@ -141,6 +150,7 @@ class EpisodeTracker:
             "discounted_return": e.discounted_return,
             "length": e.length,
             "start": start,
+            "memory": e.memory,
         }
 
 

@@ -1,12 +1,10 @@
-"""What gradient learners have in common: networks, batches, precision, threads, and the calls that hybrids make."""
+"""Learners with an actor and critics: their networks, and the calls that hybrids make."""
 
 from __future__ import annotations
 
-import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -14,31 +12,15 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from baldwin.config_base import ConfigModel
-from baldwin.errors import ConfigError, Diverged
-from baldwin.networks import EncoderConfig, NetworkConfig, Normalizer, Obs, PolicyConfig, StackedNetwork, make_network
+from baldwin.errors import ConfigError
+from baldwin.learners.replay_learner import BatchSampler, LearnerConfig, ReplayLearner, TensorBatch, check_trainable
+from baldwin.networks import EncoderConfig, NetworkConfig, Obs, PolicyConfig, StackedNetwork, make_network
 from baldwin.observations import Observation, ObservationSpec, map_arrays
 from baldwin.ops import seeds
-from baldwin.ops.moments import Moments
-from baldwin.ops.targets import bootstrap_discount
-from baldwin.ops.threads import cores, threads
-from baldwin.types import Arrays, Batch, Metrics, State
+from baldwin.ops.threads import MAX_AUTO_THREADS, cores
+from baldwin.types import Arrays, Metrics, State
 
-MAX_AUTO_THREADS = 4  # a guess: measured on two cores only
 MIN_PRODUCTS_FOR_THREADS = 9_000_000  # in a critic's hidden layers for one batch; below, two threads were slower than one
-BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
-IMAGE_BATCHES_PER_SAMPLE = 2
-NO_MEMORY = "gradient learners train policies without memory so far: leave it out, or use a strategy such as algorithm.name=es"
-NO_VIRTUAL_BATCH_NORM = (
-    "virtual batch normalisation is for strategies: a gradient learner would have to take its statistics at every update. Use norm: none"
-)
-
-
-class BatchSampler(Protocol):
-    """Where batches come from: a replay buffer, or a view of one."""
-
-    def sample(self, k: int, batch_size: int, n_step: int = 1, gamma: float = 1.0) -> Batch:
-        """k batches [k, B, ...] of windows of up to `n_step` steps."""
 
 
 class CriticConfig(NetworkConfig):
@@ -46,7 +28,7 @@ class CriticConfig(NetworkConfig):
 
     hidden: list[PositiveInt] = Field([256, 256], description="Units of each hidden layer")
     activation: Literal["tanh", "relu", "selu", "leaky-relu"] = "relu"
-    init: Literal["normc", "xavier", "torch"] = "torch"
+    init: Literal["normc", "xavier", "torch", "orthogonal"] = "torch"
     images: EncoderConfig | None = Field(None, description="The encoder of images; default: as in the policy")  # type: ignore[assignment]
     encoders: dict[str, EncoderConfig] | None = Field(None, description="Encoders of single sensors; default: as in the policy")  # type: ignore[assignment]
 
@@ -57,36 +39,17 @@ class CriticConfig(NetworkConfig):
         return self.model_copy(update={"images": images, "encoders": encoders})
 
 
-class LearnerConfig(ConfigModel):
-    """One update of a gradient learner."""
-
-    renamed: ClassVar[dict[str, str]] = {"batch": "batch_size"}
+class ActorCriticConfig(LearnerConfig):
+    """One update of an actor and its critics."""
 
     critic: CriticConfig = CriticConfig()
-    batch_size: PositiveInt = Field(256, description="Transitions per update")
-    gamma: float = Field(0.99, gt=0, le=1, description="Discount")
-    tau: float = Field(0.005, gt=0, le=1, description="Polyak coefficient of the target networks")
     actor_lr: PositiveFloat = 3e-4
     critic_lr: PositiveFloat = 3e-4
-    n_step: PositiveInt = Field(1, description="Rewards that are summed before the bootstrap; windows stop at episode ends")
-    threads: PositiveInt | Literal["auto"] = Field(
-        "auto",
-        description="CPU threads of an update; auto: one for small networks, else the cores, but at most four. Part of the run's identity",
-    )
-    device: Literal["cpu", "cuda", "auto"] = Field("cpu", description="Where updates are computed")
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Of matrix products; bfloat16 pays only on processors that have it (see docs/benchmarks.md)"
-    )
 
     def resolved(self) -> Self:
         """The same with `auto` replaced by what it means on this machine."""
-        device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
         count = self._auto_threads() if self.threads == "auto" else self.threads
-        return self.model_copy(update={"threads": count, "device": device})
-
-    def on_cpu(self) -> Self:
-        """The same computed on a CPU."""
-        return self.model_copy(update={"device": "cpu"})
+        return super().resolved().model_copy(update={"threads": count})
 
     def _auto_threads(self) -> int:
         """By size alone, so that a busy machine gives the same run as a quiet one."""
@@ -95,28 +58,18 @@ class LearnerConfig(ConfigModel):
         return min(cores(), MAX_AUTO_THREADS) if self.critic.module or products >= MIN_PRODUCTS_FOR_THREADS else 1
 
 
-class TensorBatch(NamedTuple):
-    """One batch as the losses need it; observations are normalised."""
-
-    obs: Obs  # [B, ...]
-    action: Tensor  # [B, A], or [B] indices
-    reward: Tensor  # [B]
-    next_obs: Obs  # [B, ...]
-    discount: Tensor  # [B], gamma^n, zero after a termination
-
-
-class Learner(ABC):
-    """Owns networks, optimisers and targets; never an environment, a buffer or a logger.
+class Learner(ReplayLearner):
+    """An actor and critics: TD3, SAC and kin.
 
     Actors are rows [P, D] of one matrix: one when it trains alone, several when a hybrid improves several at once.
     """
 
-    config: LearnerConfig
+    config: ActorCriticConfig
 
     def __init__(
         self,
         policy: PolicyConfig,
-        config: LearnerConfig,
+        config: ActorCriticConfig,
         *,
         obs: ObservationSpec,
         n_actions: int,
@@ -125,17 +78,9 @@ class Learner(ABC):
         seed: int,
     ) -> None:
         """`n_outputs` of the actor; `critics`: how many, and their numbers of inputs besides the observation and of outputs."""
-        self._n_actions, self._has_images = n_actions, bool(obs.images)
-        self._resolved = config.resolved()
-        self.device = torch.device(self._resolved.device)
-        if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("algorithm.device=cuda, but this machine has no usable GPU. Use algorithm.device=cpu or auto")
-        self._seed, self._policy_config = seed, policy
-        self.updates = 0  # of the critics
-        self._calls = 0  # each call that trains has random numbers of its own
-        actor_net = make_network(policy, obs, n_outputs)
-        if actor_net.state_size or policy.has_virtual_batch_norm:
-            raise ConfigError(NO_MEMORY if actor_net.state_size else NO_VIRTUAL_BATCH_NORM)
+        self._n_actions = n_actions
+        super().__init__(policy, config, obs=obs, seed=seed)
+        actor_net = check_trainable(make_network(policy, obs, n_outputs), policy)
         self.actor = StackedNetwork(actor_net, actor_net.init(seed)[None], config.actor_lr, self.device)
         count, n_inputs, n_values = critics
         critic_net = make_network(config.critic.like(policy), obs, n_values, n_inputs)
@@ -143,12 +88,10 @@ class Learner(ABC):
             raise ConfigError(f"algorithm.critic.module={config.critic.module} has a state_size: critics have no memory so far")
         params = np.stack([critic_net.init(seeds.mix(seed, n), seeds.Stream.CRITIC) for n in range(count)])
         self.critic = StackedNetwork(critic_net, params, config.critic_lr, self.device)
-        self._generator = torch.Generator(self.device)
-        self.normalize(Moments.empty(obs.vector_size))
 
-    def normalize(self, moments: Moments) -> None:
-        """Use these observation statistics from now on."""
-        self._normalizer = Normalizer(self._policy_config, moments).to(self.device)
+    def networks(self) -> dict[str, StackedNetwork]:
+        """Critics and actors."""
+        return {"critic": self.critic, "actor": self.actor}
 
     def train(self, sampler: BatchSampler, k: int) -> Metrics:
         """k updates of critics and actor as in the paper; the means of what they report. For a single actor."""
@@ -231,68 +174,9 @@ class Learner(ABC):
     def update_actor(self, obs: Obs) -> dict[str, Tensor]:
         """One update of the actors alone, with a batch of observations [P, B, ...] for each."""
 
-    def _run_updates(self, sampler: BatchSampler, k: int, update: Callable[[TensorBatch], dict[str, Tensor]], rows: int = 1) -> Metrics:
-        """Make k updates, a batch each. What they report is averaged at the end: a mean costs as much as a small layer."""
-        if not k:
-            return {}
-        with self._compute_context():
-            self._generator.manual_seed(seeds.mix(self._seed, seeds.Stream.LEARN, self._calls))
-            self._calls += 1
-            reports: dict[str, list[Tensor]] = {}
-            self.critic.params.grad = self.actor.params.grad = None  # report only gradients of these updates
-            before = self.updates
-            for batch in self._sample_batches(sampler, k, rows):
-                for name, value in update(batch).items():
-                    reports.setdefault(name, []).append(value)
-        means = {}
-        for name, values in reports.items():
-            each = torch.stack(values).float().view(len(values), -1).mean(1)
-            bad = (~torch.isfinite(each)).nonzero()
-            if len(bad):
-                where = f"batch {int(bad[0]) + 1} of {k}, drawn after {before} updates"
-                raise Diverged(f"{name} is {float(each[bad[0]])} in {where}: the learner has diverged. Lower the learning rates")
-            means[name] = float(each.mean())
-        for name, network in (("critic", self.critic), ("actor", self.actor)):
-            if network.params.grad is not None:
-                means[f"{name}_gradient_norm"] = float(network.params.grad.norm())
-        return means
-
-    def _sample_batches(self, sampler: BatchSampler, k: int, rows: int) -> Iterator[TensorBatch]:
-        """k batches, `rows` times as large; a few dozen are sampled in one call."""
-        config = self.config
-        at_once = IMAGE_BATCHES_PER_SAMPLE if self._has_images else BATCHES_PER_SAMPLE
-        for first in range(0, k, at_once):
-            sampled = sampler.sample(min(at_once, k - first), rows * config.batch_size, config.n_step, config.gamma)
-            obs, next_obs = self._prepare(sampled.obs), self._prepare(sampled.next_obs)
-            action, reward, terminated, steps = (
-                torch.from_numpy(np.ascontiguousarray(a)).to(self.device)
-                for a in (sampled.action, sampled.reward, sampled.terminated, sampled.steps)
-            )
-            discount = bootstrap_discount(config.gamma, steps, terminated)
-            for n in range(len(reward)):
-                pick = {key: x[n] for key, x in obs.items()}, {key: x[n] for key, x in next_obs.items()}
-                yield TensorBatch(pick[0], action[n], reward[n], pick[1], discount[n])
-
-    def _prepare(self, obs: Observation) -> Obs:
-        """Raw observations as normalised tensors; images and masks stay as they are."""
-        writable = {key: np.require(a, requirements=["C", "W"]) for key, a in obs.items()}  # torch warns of those from Ray's store
-        return self._normalizer({key: torch.from_numpy(a).to(self.device) for key, a in writable.items()})
-
     def _greedy(self, out: Tensor, obs: Obs) -> Tensor:
         """Greedy actions for the actor's outputs: of a Gaussian head, the first half is the mean."""
         return torch.tanh(out[..., : self._n_actions])
 
     def _min_q(self, obs: Obs, action: Tensor) -> Tensor:
         return self.critic(obs, action).squeeze(-1).amin(0)
-
-    @contextlib.contextmanager
-    def _compute_context(self) -> Iterator[None]:
-        """Threads and precision of the config inside; what was set before again afterwards."""
-        half = self.config.precision == "bfloat16"
-        with threads(int(self._resolved.threads)), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-            yield
-
-
-def only(obs: Obs) -> Obs:
-    """A batch [B, ...] as that of a single actor, [1, B, ...]."""
-    return {key: x[None] for key, x in obs.items()}

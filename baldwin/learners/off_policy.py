@@ -8,7 +8,7 @@ bounded, and the result is the same whoever collects, however fast.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -18,7 +18,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext, FailureLimits
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.learners.episode_tracker import EpisodeTracker
-from baldwin.learners.learner import Learner, LearnerConfig
+from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner
 from baldwin.learners.spec import LearnerSpec
 from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR, ObservationSpec
@@ -32,7 +32,6 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
     """How experience is collected and stored."""
 
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [256, 256], "activation": "relu", "init": "torch", "normalize_obs": False}
-    exploration: ClassVar[Literal["noise", "sample"]] = "noise"
     renamed: ClassVar[dict[str, str]] = {
         "lanes": "n_envs",
         "collect": "rollout_length",
@@ -54,8 +53,12 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
     steps_per_epoch: PositiveInt = Field(1000, description="Environment steps per line of metrics: the generation of this algorithm")
 
     @property
-    def exploration_std(self) -> float:
-        """Standard deviation of the noise on actions while collecting: none, unless a learner explores by noise."""
+    def exploration_kind(self) -> Literal["noise", "sample", "epsilon", "greedy"]:
+        """How actions are explored while collecting."""
+        return "noise"
+
+    def exploration_at(self, env_steps: int) -> float:
+        """How much is explored after so many steps: the standard deviation of noise on actions, or the share of random ones."""
         return 0.0
 
     @property
@@ -86,16 +89,16 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     counters = (*BaseAlgorithm.counters, "_asked", "_learned", "_epoch_steps", "_epoch_updates", "_epoch_failures", "_pending_updates")
 
-    def __init__(self, learner: Learner, replay: ReplayBuffer, config: OffPolicyConfig, context: BuildContext) -> None:
+    def __init__(self, learner: ReplayLearner, replay: ReplayBuffer, config: OffPolicyConfig, context: BuildContext) -> None:
         super().__init__()
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
         self._streams = 1 + config.actor_lag
-        self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), learner, context.env.obs)
+        self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), context.env.obs, learner)
         self.moments = Moments.empty(context.env.obs.vector_size)
         self._new_moments = self.moments  # of this epoch's observations
         self._asked = 0  # tickets
         self._learned = 0  # tickets
-        self._actors = dict.fromkeys(range(self._streams), self._current_actor())  # ticket -> the actor that collects it
+        self._actors = {n: self._acting(n) for n in range(self._streams)}  # ticket -> the actor that collects it
         self._arrived: dict[int, Outcome] = {}  # segments that wait for earlier ones
         self._pending_updates = 0.0
         self._epoch_steps = 0
@@ -121,7 +124,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _make_job(self, number: int) -> CollectJob:
         config, actor = self._config, self._actors[number]
-        random = number * config.n_envs * config.rollout_length < config.start_steps
+        env_steps = number * config.n_envs * config.rollout_length
         return CollectJob(
             ticket=number,
             seed=self._context.seed,
@@ -129,8 +132,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             obs_moments=actor["obs_moments"],
             positions=self._tracker.positions(self._envs_of(number)),
             steps=config.rollout_length,
-            explore="random" if random else config.exploration,
-            noise=config.exploration_std,
+            explore="random" if env_steps < config.start_steps else config.exploration_kind,
+            noise=config.exploration_at(env_steps),
             max_episode_steps=self._context.env.max_episode_steps,
             stream=number % self._streams,
         )
@@ -145,7 +148,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         while metrics is None and self._learned in self._arrived:
             metrics = self._learn_from(self._arrived.pop(self._learned))
             del self._actors[self._learned]
-            self._actors[self._learned + self._streams] = self._current_actor()
+            self._actors[self._learned + self._streams] = self._acting(self._learned + self._streams)
             self._learned += 1
         return metrics
 
@@ -198,6 +201,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _current_actor(self) -> dict[str, NDArray[Any]]:
         return {"params": self.learner.actor_vectors()[0], "obs_moments": self.moments.pack()}
 
+    def _acting(self, ticket: int) -> dict[str, NDArray[Any]]:
+        return {"params": self.learner.acting_vector(ticket), "obs_moments": self.moments.pack()}
+
     def _envs_of(self, ticket: int) -> range:
         """The environments of a ticket's stream."""
         first = ticket % self._streams * self._config.n_envs
@@ -239,7 +245,10 @@ def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolic
         ConfigError: the learner cannot act in this environment, or the replay buffer does not fit.
     """
     check_action_space(config.name, config.name, context)
-    learner = learner_spec(config, context).make()
+    actions = context.actions
+    learner: ReplayLearner = cast("Any", config).make_learner(
+        context.policy, obs=context.env.obs, n_actions=actions.size, discrete=not actions.continuous, seed=context.seed
+    )
     replay = make_replay(context, config.buffer_size, config.checkpoint_slack)
     return OffPolicyAlgorithm(learner, replay, config, context)
 
@@ -304,9 +313,10 @@ def check_action_space(name: str, learner: str, context: BuildContext) -> None:
     """
     space = context.env.action_space
     box, discrete = isinstance(space, spaces.Box), isinstance(space, spaces.Discrete)
-    if (box and context.actions.bounded) or (learner == "sac" and discrete):
+    if (box and context.actions.bounded and learner != "dqn") or (learner in ("sac", "dqn") and discrete):
         return
-    needed = "a bounded Box or Discrete actions" if learner == "sac" else "actions in a bounded Box"
+    needs = {"sac": "a bounded Box or Discrete actions", "dqn": "Discrete actions"}
+    needed = needs.get(learner, "actions in a bounded Box")
     sac = "algorithm.name=sac" if name == learner else "algorithm.learner=sac"
-    other = f"{sac} or algorithm.name=es" if discrete else "algorithm.name=es"
+    other = f"{sac} or algorithm.name=es" if discrete or learner == "dqn" else "algorithm.name=ppo or es"
     raise ConfigError(f"{name} needs {needed}; got {space}. Wrap the environment, or use {other}")

@@ -18,15 +18,16 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
-from baldwin.learners.learner import BatchSampler, Learner, LearnerConfig, TensorBatch, only
+from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
+from baldwin.learners.replay_learner import BatchSampler, TensorBatch, only
 from baldwin.networks import Adam, Obs, PolicyConfig
 from baldwin.observations import ObservationSpec
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian
 from baldwin.types import Arrays, Metrics, State
 
 
-class SACUpdateConfig(LearnerConfig):
+class SACUpdateConfig(ActorCriticConfig):
     """Hyper-parameters of one update of SAC."""
 
     renamed: ClassVar[dict[str, str]] = {
@@ -64,10 +65,14 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
     """SAC: a stochastic actor with an entropy bonus of learned weight; discrete actions and REDQ ensembles too."""
 
     policy_defaults: ClassVar[dict[str, Any]] = OffPolicyConfig.policy_defaults | {"head": "gaussian"}
-    exploration: ClassVar[Literal["noise", "sample"]] = "sample"
 
     name: Literal["sac"] = "sac"
     start_steps: int = Field(10_000, ge=0, description="Random actions and no updates until then")
+
+    @property
+    def exploration_kind(self) -> Literal["noise", "sample", "epsilon", "greedy"]:
+        """By the policy itself."""
+        return "sample"
 
 
 class SACBase(Learner):

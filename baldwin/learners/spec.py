@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from baldwin.learners.learner import Learner, LearnerConfig
+from baldwin.learners.learner import Learner
+from baldwin.learners.replay_learner import LearnerConfig
 from baldwin.networks import PolicyConfig
 from baldwin.observations import ObservationSpec
 from baldwin.ops import seeds

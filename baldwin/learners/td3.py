@@ -12,14 +12,15 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
-from baldwin.learners.learner import Learner, LearnerConfig, TensorBatch, only
+from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
+from baldwin.learners.replay_learner import TensorBatch, only
 from baldwin.networks import Obs, PolicyConfig
 from baldwin.observations import ObservationSpec
 from baldwin.types import State
 
 
-class TD3UpdateConfig(LearnerConfig):
+class TD3UpdateConfig(ActorCriticConfig):
     """Hyper-parameters of one update of TD3. Noise is in units of half the action range."""
 
     target_noise: float = Field(0.2, ge=0, description="Standard deviation of the noise on target actions")
@@ -40,8 +41,7 @@ class TD3Config(OffPolicyConfig, TD3UpdateConfig):
     start_steps: int = Field(25_000, ge=0, description="Random actions and no updates until then")
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation of the noise on actions while collecting")
 
-    @property
-    def exploration_std(self) -> float:
+    def exploration_at(self, env_steps: int) -> float:
         """`exploration_noise`."""
         return self.exploration_noise
 

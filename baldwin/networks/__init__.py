@@ -3,12 +3,13 @@
 from baldwin.networks import module, sensor_network  # noqa: F401 - they register themselves
 from baldwin.networks.actions import ActionMap, mask_logits
 from baldwin.networks.config import EncoderConfig, MemoryConfig, NetworkConfig, PolicyConfig
-from baldwin.networks.distributions import ActionDistribution
+from baldwin.networks.distributions import ActionDistribution, spread_size, stored_columns, to_environment
 from baldwin.networks.encoders import ENCODERS
 from baldwin.networks.greedy import REFERENCE, GreedyPolicy, Normalizer, ObservationBuffer
 from baldwin.networks.memory import MEMORIES
 from baldwin.networks.network import NETWORKS, Forward, Inputs, Network, make_network
-from baldwin.networks.stacked import Adam, Obs, StackedNetwork
+from baldwin.networks.optimizers import Adam, Optimizer, RMSProp
+from baldwin.networks.stacked import Obs, StackedNetwork
 from baldwin.networks.stacked_policies import StackedPolicies, stack_trials
 
 __all__ = [
@@ -29,10 +30,15 @@ __all__ = [
     "Normalizer",
     "Obs",
     "ObservationBuffer",
+    "Optimizer",
     "PolicyConfig",
+    "RMSProp",
     "StackedNetwork",
     "StackedPolicies",
     "make_network",
     "mask_logits",
+    "spread_size",
     "stack_trials",
+    "stored_columns",
+    "to_environment",
 ]

@@ -110,8 +110,7 @@ class ActionMap:
         """Actions [k, ...] for outputs [k, outputs]; noise [k, size] is in units of half the Box and stays inside it."""
         space = self.space
         if isinstance(space, spaces.Box):
-            out = out[:, : self.size] if self.gaussian else out
-            return self._as_box(self._boxed(out, noise))
+            return self.to_box(out[:, : self.size] if self.gaussian else out, noise)
         if self.parts:
             return self._join(out, mask)
         if isinstance(space, spaces.MultiBinary):
@@ -122,6 +121,16 @@ class ActionMap:
             return torch.stack(choices, 1).numpy() + space.start
         out = out if mask is None else mask_logits(out, mask)
         return np.asarray(out.argmax(1).numpy() + int(space.start))  # type: ignore[attr-defined]
+
+    @property
+    def squashed(self) -> bool:
+        """Whether continuous actions are tanh of the network's numbers."""
+        return self._squash == "tanh"
+
+    def to_box(self, out: Tensor, noise: Tensor | None = None) -> NDArray[Any]:
+        """Actions of a Box for numbers [k, size] as a network or a Gaussian gives them: squashed or clipped, and scaled."""
+        boxed = self._boxed(out, noise)
+        return self._as_box(boxed.clone() if boxed is out else boxed)  # an environment may write into it
 
     def branches(self, out: Tensor, mask: Tensor | None) -> list[Tensor]:
         """Logits [..., n] of each branch of MultiDiscrete, illegal ones masked."""

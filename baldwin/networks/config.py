@@ -101,10 +101,11 @@ class NetworkConfig(ModuleConfig):
     kind: str = Field("mlp", description="mlp: made of the parts below; module for your own nn.Module; or a plugin's")
     hidden: list[PositiveInt] = Field([64, 64], description="Units of each hidden layer behind encoders and memory; [] is linear")
     activation: Activation = "tanh"
-    init: Literal["normc", "xavier", "torch"] = Field(
-        "normc", description="normc: unit-norm weights, zero bias; xavier: uniform, zero bias; torch: nn.Linear's own"
+    init: Literal["normc", "xavier", "torch", "orthogonal"] = Field(
+        "normc",
+        description="normc: unit-norm weights, zero bias; xavier: uniform, zero bias; torch: nn.Linear's own; orthogonal: as in PPO",
     )
-    output_scale: float = Field(0.01, gt=0, description="normc: the norm of each output unit's weights")
+    output_scale: float = Field(0.01, gt=0, description="normc and orthogonal: the norm of each output unit's weights")
     images: EncoderConfig = Field(EncoderConfig(), description="The encoder of every image that `encoders` does not name")
     encoders: dict[str, EncoderConfig] = Field(default_factory=dict, description="Encoders of single sensors, by name")
 

@@ -1,12 +1,14 @@
 """Policies that choose at random: samples, log-probabilities and entropies of every kind of action, illegal choices left out.
 
-A stored action is one row of numbers, part after part: the index of a choice, a flag, or a number in (-1, 1).
+A stored action is one row of numbers, part after part: the index of a choice, a flag, or a number of a Gaussian as it was
+drawn, before it is squashed or clipped into the Box: so its log-probability can be computed exactly.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,101 +19,198 @@ from torch.nn.functional import logsigmoid, softplus
 
 from baldwin.errors import ConfigError
 from baldwin.networks.actions import ILLEGAL, ActionMap, mask_logits
-from baldwin.ops.targets import split_gaussian, tanh_gaussian
+from baldwin.ops.targets import split_gaussian, tanh_log_slope
+
+LOG_2PI = math.log(2 * math.pi)
 
 
-class Part(NamedTuple):
-    """Independent choices of one kind: categories, flags, or a squashed Gaussian."""
+class Part(Protocol):
+    """Independent choices of one kind, for a batch B."""
 
-    kind: str  # "categorical", "bernoulli" or "gaussian"
-    out: Tensor  # [B, n] logits, illegal ones masked; or mean and log std [B, 2 A]
     columns: int  # of the stored action
 
     def mode(self) -> Tensor:
-        """The most probable action [B, columns]; of a Gaussian, tanh(mean)."""
-        if self.kind == "categorical":
-            return self.out.argmax(-1, keepdim=True).float()
-        if self.kind == "bernoulli":
-            return (self.out > 0).float()
-        return torch.tanh(split_gaussian(self.out)[0])
+        """The most probable action [B, columns]."""
 
-    def sample(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """An action [B, columns] and its log-probability [B]."""
-        if self.kind == "gaussian":
-            mean, log_std = split_gaussian(self.out)
-            return tanh_gaussian(mean, log_std, torch.from_numpy(rng.standard_normal(mean.shape, dtype=np.float32)))
-        if self.kind == "categorical":
-            gumbel = torch.from_numpy(rng.gumbel(size=tuple(self.out.shape)))
-            action = (self.out.double() + gumbel).argmax(-1, keepdim=True).float()
-        else:
-            action = (torch.from_numpy(rng.random(tuple(self.out.shape))) < torch.sigmoid(self.out.double())).float()
-        return action, self.log_prob(action)
+    def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """An action [B, columns]."""
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Log-probability [B] of an action [B, columns]; of a Gaussian, the density of the squashed action."""
-        if self.kind == "categorical":
-            return torch.log_softmax(self.out, -1).gather(-1, action.long()).squeeze(-1)
-        if self.kind == "bernoulli":
-            return (action * logsigmoid(self.out) + (1 - action) * logsigmoid(-self.out)).sum(-1)
-        mean, log_std = split_gaussian(self.out)
-        u = torch.atanh(action.clamp(-1 + 1e-6, 1 - 1e-6))
-        normal = -0.5 * ((u - mean) / log_std.exp()).square() - log_std - 0.5 * math.log(2 * math.pi)
-        return (normal - 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))).sum(-1)
+        """Log-probability [B] of an action [B, columns]."""
 
     def entropy(self) -> Tensor:
-        """Entropy [B]; of a Gaussian, before it is squashed, which has no closed form."""
-        if self.kind == "categorical":
-            log_probs = torch.log_softmax(self.out, -1)
-            return -(log_probs.exp() * log_probs).sum(-1)
-        if self.kind == "bernoulli":
-            p = torch.sigmoid(self.out)
-            return (softplus(self.out) - p * self.out).sum(-1)
-        log_std = split_gaussian(self.out)[1]
-        return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+        """Entropy [B]."""
+
+
+class Categorical:
+    """One choice of several; `logits` [B, n], illegal ones masked."""
+
+    columns = 1
+
+    def __init__(self, logits: Tensor) -> None:
+        self._logits = logits
+        self._log_probs: Tensor | None = None
+
+    def mode(self) -> Tensor:
+        """The best choice."""
+        return self._logits.argmax(-1, keepdim=True).float()
+
+    def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """By the largest of logits plus Gumbel noise."""
+        logits = self._logits.numpy()
+        return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(-1)[..., None], np.float32)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """log softmax of the chosen logit."""
+        return self._normalized().gather(-1, action.long()).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """- sum p log p."""
+        log_probs = self._normalized()
+        return -(log_probs.exp() * log_probs).sum(-1)
+
+    def _normalized(self) -> Tensor:
+        if self._log_probs is None:
+            self._log_probs = torch.log_softmax(self._logits, -1)
+        return self._log_probs
+
+
+class Bernoulli:
+    """Flags; `logits` [B, n], illegal ones masked."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self._logits = logits
+        self.columns = logits.shape[-1]
+
+    def mode(self) -> Tensor:
+        """Flags that are more probable than not."""
+        return (self._logits > 0).float()
+
+    def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Each flag by itself."""
+        return np.asarray(rng.random(tuple(self._logits.shape)) < torch.sigmoid(self._logits.double()).numpy(), np.float32)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Sum over the flags."""
+        return (action * logsigmoid(self._logits) + (1 - action) * logsigmoid(-self._logits)).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Sum over the flags."""
+        return (softplus(self._logits) - torch.sigmoid(self._logits) * self._logits).sum(-1)
+
+
+class _NormalLogProb(torch.autograd.Function):
+    """Sum over the last axis of log N(a; mean, exp(log_std)); by hand, since a dozen small operations take longer than a layer."""
+
+    @staticmethod
+    def forward(ctx: Any, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        precision = torch.exp(-log_std)
+        z = (action - mean).mul_(precision)
+        ctx.save_for_backward(z, precision)
+        return z.square().sum(-1).mul_(-0.5).sub_(log_std.sum(-1) + 0.5 * LOG_2PI * mean.shape[-1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
+        z, precision = ctx.saved_tensors
+        grad = grad.unsqueeze(-1)
+        to_log_std = z.square().sub_(1).mul_(grad)
+        if precision.ndim < z.ndim:
+            to_log_std = to_log_std.flatten(0, -2).sum(0)
+        return None, (z * precision).mul_(grad), to_log_std
+
+
+class Gaussian:
+    """Independent normals; `mean` [B, A], `log_std` [B, A] or [A]. `squashed`: the environment gets tanh of the number."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor, squashed: bool) -> None:
+        self._mean, self._log_std, self._squashed = mean, log_std, squashed
+        self.columns = mean.shape[-1]
+
+    def mode(self) -> Tensor:
+        """The mean."""
+        return self._mean
+
+    def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """mean + std noise."""
+        mean = self._mean.numpy()
+        return np.asarray(mean + np.exp(self._log_std.numpy()) * rng.standard_normal(mean.shape, dtype=np.float32), np.float32)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """The density of the number; of the squashed one, if it is squashed."""
+        normal: Tensor = _NormalLogProb.apply(action, self._mean, self._log_std)  # type: ignore[no-untyped-call]
+        return normal - tanh_log_slope(action).sum(-1) if self._squashed else normal
+
+    def entropy(self) -> Tensor:
+        """Of the normals; that of squashed ones has no closed form."""
+        return (self._log_std + (0.5 + 0.5 * LOG_2PI)).sum(-1).expand(self._mean.shape[:-1])
 
 
 class ActionDistribution:
-    """The joint distribution of all parts of an action; the parts are independent given the observation.
+    """The joint distribution of all parts of an action; the parts are independent given the observation."""
 
-    Continuous parts need `policy.head=gaussian` and `policy.squash=tanh`.
-    """
+    def __init__(self, actions: ActionMap, out: Tensor, mask: Tensor | None = None, log_std: Tensor | None = None) -> None:
+        """`out` [B, outputs] of the network; `mask` [B, choices], false for what is illegal.
 
-    def __init__(self, actions: ActionMap, out: Tensor, mask: Tensor | None = None) -> None:
-        """`out` [B, outputs] of the network; `mask` [B, choices], false for what is illegal."""
-        self._parts = _parts(actions, out, mask)
+        `log_std` [A]: of all continuous parts, one after the other, where the network gives only means (policy.head=deterministic).
+        """
+        spreads = iter([] if log_std is None else torch.split(log_std, _box_sizes(actions), -1))
+        self._parts = list(_parts(actions, out, mask, spreads))
 
     def mode(self) -> Tensor:
         """Greedy actions [B, columns]."""
         return torch.cat([part.mode() for part in self._parts], -1)
 
-    def sample(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Actions [B, columns] and the log-probability [B] of each as a whole."""
-        actions, log_probs = zip(*(part.sample(rng) for part in self._parts), strict=True)
-        return torch.cat(actions, -1), torch.stack(log_probs).sum(0)
+    def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Actions [B, columns]; not differentiable."""
+        if len(self._parts) == 1:
+            return self._parts[0].sample(rng)
+        return np.concatenate([part.sample(rng) for part in self._parts], -1)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log-probability [B] of whole actions [B, columns]."""
+        if len(self._parts) == 1:
+            return self._parts[0].log_prob(action)
         columns = torch.split(action, [part.columns for part in self._parts], -1)
         return torch.stack([part.log_prob(own) for part, own in zip(self._parts, columns, strict=True)]).sum(0)
 
     def entropy(self) -> Tensor:
         """Entropy [B] of the joint distribution."""
+        if len(self._parts) == 1:
+            return self._parts[0].entropy()
         return torch.stack([part.entropy() for part in self._parts]).sum(0)
 
 
-def _parts(actions: ActionMap, out: Tensor, mask: Tensor | None) -> list[Part]:
+def _parts(actions: ActionMap, out: Tensor, mask: Tensor | None, spreads: Iterator[Tensor]) -> Iterator[Part]:
     space = actions.space
     if actions.parts:
-        return [p for part, own in zip(actions.parts.values(), actions.slices(out, mask), strict=True) for p in _parts(part, *own)]
-    if isinstance(space, spaces.Box):
-        if not actions.gaussian:
-            raise ConfigError("a distribution over continuous actions needs policy.head=gaussian; got deterministic")
-        return [Part("gaussian", out, actions.size)]
-    if isinstance(space, spaces.MultiDiscrete):
-        return [Part("categorical", logits, 1) for logits in actions.branches(out, mask)]
-    if isinstance(space, spaces.MultiBinary):
-        return [Part("bernoulli", out if mask is None else torch.where(mask, out, ILLEGAL), actions.size)]
-    return [Part("categorical", out if mask is None else mask_logits(out, mask), 1)]
+        for part, (own, own_mask) in zip(actions.parts.values(), actions.slices(out, mask), strict=True):
+            yield from _parts(part, own, own_mask, spreads)
+    elif isinstance(space, spaces.Box):
+        if actions.gaussian:
+            yield Gaussian(*split_gaussian(out), actions.squashed)
+            return
+        log_std = next(spreads, None)
+        if log_std is None:
+            raise ConfigError("a distribution over continuous actions needs policy.head=gaussian, or a log_std; got neither")
+        yield Gaussian(out, log_std, actions.squashed)
+    elif isinstance(space, spaces.MultiDiscrete):
+        yield from (Categorical(logits) for logits in actions.branches(out, mask))
+    elif isinstance(space, spaces.MultiBinary):
+        yield Bernoulli(out if mask is None else torch.where(mask, out, ILLEGAL))
+    else:
+        yield Categorical(out if mask is None else mask_logits(out, mask))
+
+
+def _box_sizes(actions: ActionMap) -> list[int]:
+    """Numbers of each continuous part without a spread of its own."""
+    if actions.parts:
+        return [size for part in actions.parts.values() for size in _box_sizes(part)]
+    return [actions.size] if actions.continuous and not actions.gaussian else []
+
+
+def spread_size(actions: ActionMap) -> int:
+    """Numbers of the `log_std` that a distribution over these actions needs besides the network's outputs."""
+    return sum(_box_sizes(actions))
 
 
 def stored_columns(actions: ActionMap) -> int:
@@ -131,7 +230,7 @@ def to_environment(actions: ActionMap, stored: NDArray[Any]) -> NDArray[Any]:
         own = np.split(stored, sizes, 1)
         return actions.join_rows([to_environment(part, column) for part, column in zip(actions.parts.values(), own, strict=True)])
     if isinstance(space, spaces.Box):
-        return actions.unscale_action(np.asarray(stored, np.float32))
+        return actions.to_box(torch.from_numpy(np.ascontiguousarray(stored, np.float32)))
     if isinstance(space, spaces.MultiDiscrete):
         return np.asarray(stored.astype(space.dtype) + space.start)
     if isinstance(space, spaces.MultiBinary):

@@ -51,11 +51,11 @@ class LSTM:
 
     def bind(self, tensors: Tensors) -> Recall:
         """c' = f c + i g; h' = o tanh(c')."""
-        from_input, from_hidden = tensors.linear(), tensors.linear()
+        gates = tensors.linear_sum()
 
         def step(x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
             h, c = state.chunk(2, -1)
-            i, f, g, o = (from_input(x) + from_hidden(h)).chunk(4, -1)
+            i, f, g, o = gates(x, h).chunk(4, -1)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(c)
             return h, torch.cat((h, c), -1)

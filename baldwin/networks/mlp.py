@@ -31,7 +31,7 @@ class MLP:
         parts: list[NDArray[np.float64]] = []
         layers = list(pairwise(self.sizes))
         for number, (fan_in, fan_out) in enumerate(layers):
-            scale = self._output_scale if number == len(layers) - 1 else 1.0
+            scale = self._output_scale if number == len(layers) - 1 and not self._activate_last else None
             parts += init_layer(rng, (fan_out, fan_in), self._init, scale)
         return parts
 

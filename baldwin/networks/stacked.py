@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,38 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baldwin.networks.network import ACTION, Forward, Network
+from baldwin.networks.optimizers import Adam
 from baldwin.observations import map_arrays
 from baldwin.types import State
-
-ADAM: dict[str, Any] = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "maximize": False}
-
-
-class Adam:
-    """torch.optim.Adam(fused=True) for one tensor, without its bookkeeping, which takes longer than a small layer."""
-
-    def __init__(self, params: Tensor, lr: float) -> None:
-        self._params, self._lr = params, lr
-        zeros = torch.zeros_like(params, requires_grad=False)
-        self._state = {"step": torch.zeros((), device=params.device), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
-
-    def minimize(self, loss: Tensor) -> None:
-        """One step down the gradient of the loss."""
-        self._params.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        step, exp_avg, exp_avg_sq = self._state.values()
-        step += 1
-        with torch.no_grad():
-            gradient = cast("Tensor", self._params.grad)
-            torch._fused_adam_([self._params], [gradient], [exp_avg], [exp_avg_sq], [], [step], lr=self._lr, **ADAM)
-
-    def state_dict(self) -> State:
-        """Step count and moments."""
-        return {name: value.cpu().numpy().copy() for name, value in self._state.items()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Continue from a `state_dict`."""
-        self._state = {name: torch.from_numpy(np.array(state[name])).to(self._params.device) for name in self._state}
-
 
 Obs = Mapping[str, Tensor]
 """An observation as tensors, vectors normalised."""
@@ -106,9 +76,9 @@ class StackedNetwork:
             obs = map_arrays(lambda x: x[rows], obs)
         return forward(map_arrays(lambda x: x.view(count, share, *x.shape[1:]), obs), self._no_state)[0].flatten(0, 1)[:size]
 
-    def minimize(self, loss: Tensor) -> None:
-        """One Adam step down the gradient of the loss."""
-        self._adam.minimize(loss)
+    def minimize(self, loss: Tensor, max_grad_norm: float | None = None) -> None:
+        """One Adam step down the gradient of the loss, scaled to that norm where it is larger."""
+        self._adam.minimize(loss, max_grad_norm)
 
     def soft_update(self, tau: float) -> None:
         """target <- (1 - tau) target + tau params."""

@@ -13,6 +13,8 @@ from baldwin.ops.noise import Noise, Shape
 
 Linear = Callable[[Tensor], Tensor]
 """[N, B, in] -> [N, B, out]."""
+LinearOfTwo = Callable[[Tensor, Tensor], Tensor]
+"""[N, B, in], [N, B, in'] -> [N, B, out]."""
 
 
 class Tensors(Protocol):
@@ -25,6 +27,9 @@ class Tensors(Protocol):
 
     def linear(self) -> Linear:
         """The next two, a matrix and a bias, as a linear layer."""
+
+    def linear_sum(self) -> LinearOfTwo:
+        """The next four, as two linear layers whose outputs are added: one layer of both inputs, side by side."""
 
 
 class RowTensors:
@@ -43,6 +48,16 @@ class RowTensors:
         if self.fixed:
             weight = weight.contiguous()  # a product with one row each is a third faster
         return lambda x: torch.baddbmm(bias, x, weight)
+
+    def linear_sum(self) -> LinearOfTwo:
+        """x W^T + b + y V^T + c for each network."""
+        if not self.fixed:
+            first, second = self.linear(), self.linear()
+            return lambda x, y: first(x) + second(y)
+        first_weight, first_bias, second_weight, second_bias = (self.tensor() for _ in range(4))
+        weight = torch.cat((first_weight.transpose(1, 2), second_weight.transpose(1, 2)), 1)
+        bias = (first_bias + second_bias).unsqueeze(1)
+        return lambda x, y: torch.baddbmm(bias, torch.cat((x, y), -1), weight)
 
 
 class LowRankTensors:
@@ -75,6 +90,21 @@ class LowRankTensors:
         def layer(x: Tensor) -> Tensor:
             shared = torch.addmm(bias, x.flatten(0, 1), transposed).view(*x.shape[:2], -1)
             return shared.add_(torch.bmm(torch.bmm(x, b), a)).add_(own_bias)
+
+        return layer
+
+    def linear_sum(self) -> LinearOfTwo:
+        """The thin products of both inputs are one product of twice the rank."""
+        (shape, weight, thin), (_, bias, own_bias), (shape2, weight2, thin2), (_, bias2, own_bias2) = (next(self._slices) for _ in range(4))
+        (a, b), (a2, b2) = self._factors(shape, thin), self._factors(shape2, thin2)
+        transposed = torch.cat((weight, weight2), 1).t()
+        whole_bias = (bias + bias2 + own_bias + own_bias2).unsqueeze(1)
+        a = torch.cat((a, a2), 1)
+
+        def layer(x: Tensor, y: Tensor) -> Tensor:
+            shared = torch.mm(torch.cat((x, y), -1).flatten(0, 1), transposed).view(*x.shape[:2], -1)
+            thin = torch.cat((torch.bmm(x, b), torch.bmm(y, b2)), -1)
+            return shared.add_(torch.baddbmm(whole_bias, thin, a))
 
         return layer
 

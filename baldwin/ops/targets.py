@@ -22,15 +22,16 @@ def split_gaussian(out: Tensor) -> tuple[Tensor, Tensor]:
     return mean, log_std.clamp(*LOG_STD_RANGE)
 
 
-def tanh_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Action tanh(u) and its log-density, u = mean + std noise.
+def tanh_log_slope(u: Tensor) -> Tensor:
+    """log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which neither overflows nor needs an epsilon."""
+    return 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
 
-    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which neither overflows nor needs an epsilon.
-    """
+
+def tanh_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Action tanh(u) and its log-density, u = mean + std noise."""
     u = mean + log_std.exp() * noise
     normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
-    correction = 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
-    return torch.tanh(u), (normal - correction).sum(-1)
+    return torch.tanh(u), (normal - tanh_log_slope(u)).sum(-1)
 
 
 def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:

@@ -8,10 +8,17 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+MAX_AUTO_THREADS = 4  # a guess: measured on two cores only
+
 
 def cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def auto_threads(has_images: bool) -> int:
+    """Threads of an update where nobody says: the cores, at most four, for networks that see images; one for others."""
+    return min(cores(), MAX_AUTO_THREADS) if has_images else 1
 
 
 def total_memory() -> int:
@@ -23,6 +30,9 @@ def total_memory() -> int:
 def threads(count: int) -> Iterator[None]:
     """Run torch on so many threads inside, and give the caller's number back after."""
     before = torch.get_num_threads()
+    if before == count:  # setting it again takes as long as a small layer
+        yield
+        return
     torch.set_num_threads(count)
     try:
         yield

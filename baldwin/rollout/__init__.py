@@ -3,19 +3,38 @@
 from baldwin.rollout.episodes import RolloutSpec
 from baldwin.rollout.jobs import RolloutJob
 from baldwin.rollout.reference import reference_batch
-from baldwin.rollout.segments import MEMORY, NEXT_OBS, OBS, CollectJob, EpisodePosition, episode_seed, final_observations, transitions
+from baldwin.rollout.segments import (
+    ACTOR,
+    FINAL_OBS,
+    MEMORY,
+    NEXT_OBS,
+    OBS,
+    START_MEMORY,
+    START_OBS,
+    CollectJob,
+    EpisodePosition,
+    env_seed,
+    episode_seed,
+    final_observations,
+    transitions,
+)
 from baldwin.rollout.worker import RolloutWorker, WorkerSpec
 
 __all__ = [
+    "ACTOR",
+    "FINAL_OBS",
     "MEMORY",
     "NEXT_OBS",
     "OBS",
+    "START_MEMORY",
+    "START_OBS",
     "CollectJob",
     "EpisodePosition",
     "RolloutJob",
     "RolloutSpec",
     "RolloutWorker",
     "WorkerSpec",
+    "env_seed",
     "episode_seed",
     "final_observations",
     "reference_batch",

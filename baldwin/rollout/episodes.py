@@ -187,7 +187,7 @@ def play_episodes(
         actions = act(out, noise.rows(block.ids, block.elapsed) if noise else None, mask)
         if bad is not None and act.continuous:
             actions[bad] = 0.0
-        obs, reward, terminated, truncated = envs.step(actions, block.ids)
+        obs, reward, terminated, truncated, *_ = envs.step(actions, block.ids)
         block.elapsed += 1
         block.total += reward
         over = terminated | truncated | (block.elapsed >= max_steps)

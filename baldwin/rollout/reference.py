@@ -33,7 +33,7 @@ def reference_batch(config: EnvConfig, env_spec: EnvSpec, seed: int, size: int =
                 elapsed = 0
             if steps % STEPS_BETWEEN == 0:
                 found.append({key: array[0].copy() for key, array in seen.arrays.items()})
-            obs, _, terminated, truncated = env.step(random_action(env_spec, seen.arrays), first)
+            obs, _, terminated, truncated, *_ = env.step(random_action(env_spec, seen.arrays), first)
             if env.failures:
                 raise EnvironmentFailure(next(iter(env.failures.values())))
             seen.advance(slice(None), obs)

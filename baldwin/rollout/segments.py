@@ -1,34 +1,36 @@
 """Training episodes whose transitions are stored: whole ones, or segments that continue from one job to the next.
 
 An environment in the middle of an episode cannot be saved. But an episode is a pure function of its seed and its
-actions, so a job says which episode each environment is in and which actions it has taken: a worker whose environment is
-there continues it, any other one takes those actions again first. That makes a segment a pure function of its job.
+actions, so a job says which episode each environment is in and which actions it has taken: a worker whose environments
+are there continues them, any other one takes those actions again first. That makes a segment a pure function of its job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import VectorEnv
+from baldwin.envs import StepResult, VectorEnv
 from baldwin.errors import EnvironmentFailure
-from baldwin.networks import ActionMap, Forward, Inputs, ObservationBuffer, mask_logits
+from baldwin.networks import ActionDistribution, ActionMap, Forward, Inputs, ObservationBuffer, mask_logits, to_environment
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, stack_observations
 from baldwin.ops import seeds
 from baldwin.ops.targets import split_gaussian
 from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
 from baldwin.types import Arrays, Outcome, Worker
 
-FIRST_ENV = np.zeros(1, np.int32)
-OBS, NEXT_OBS, FINAL_OBS, MEMORY = "obs/", "next_obs/", "final_obs/", "memory"
+OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_obs/"
+MEMORY, START_MEMORY = "memory", "start_memory"
 """Names, or prefixes of names, of a segment's arrays."""
 NO_EPISODE = -1
+ACTOR = "actor"
+"""The key under which the parameters that act are shared, where they are too large to travel with every job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class EpisodePosition:
 
     env: int
     episode: int
-    actions: NDArray[Any]  # [n, A] in [-1, 1], or [n] indices
+    actions: NDArray[Any]  # [n, A] in [-1, 1], [n] indices, or [n, columns] as a distribution stores them
     memory: NDArray[np.float32] = field(
         default_factory=lambda: np.zeros(0, np.float32)
     )  # [S]; it depends on policies that are gone, so that nobody could compute it again
@@ -45,18 +47,21 @@ class EpisodePosition:
 
 @dataclass(frozen=True, slots=True)
 class CollectJob:
-    """Continue these environments for so many steps each, or a single one to the end of its episode. Carries the parameters that act."""
+    """Continue these environments for so many steps each, or a single one to the end of its episode."""
 
     ticket: int
     seed: int  # of the run
-    params: NDArray[np.float32]
+    params: NDArray[np.float32] | None  # that act; None: those shared as `ACTOR` in `actor_version`
     obs_moments: NDArray[np.float64]
     positions: tuple[EpisodePosition, ...]
     steps: int | None  # None: to the end of the episode
-    explore: Literal["greedy", "random", "noise", "sample"]
-    noise: float = 0.0  # standard deviation, in units of half the action range
+    explore: Literal["greedy", "random", "noise", "sample", "epsilon", "distribution"]
+    noise: float = 0.0  # standard deviation, in units of half the action range; of epsilon, the probability of a random action
     max_episode_steps: int | None = None
     stream: int | None = None
+    actor_version: int = 0
+    log_std: NDArray[np.float32] | None = None  # distribution: of continuous actions, where the network gives only means
+    journal_images: bool = True  # false: images are derived arrays, which the journal leaves out
 
     @property
     def kind(self) -> str:
@@ -72,146 +77,190 @@ class CollectJob:
         """One outcome; its arrays are those of `collect`."""
         return [worker.collect(self)]
 
+    def seeds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Seeds of the environments, and the numbers of the episodes they are in. A whole episode has a seed of its own."""
+        episodes = np.array([p.episode for p in self.positions], np.int64)
+        if self.steps is None:
+            return episode_seed(self.seed, self.positions[0].env, self.positions[0].episode), np.zeros(1, np.int64)
+        return np.concatenate([env_seed(self.seed, p.env) for p in self.positions]), episodes
 
-class RunningEnv:
-    """One environment, where it is in its episode, and what the policy sees of it."""
+    def to_environment(self, act: ActionMap, actions: NDArray[Any]) -> NDArray[Any]:
+        """What the environments take for actions as the learner knows them."""
+        return to_environment(act, actions) if self.explore == "distribution" else act.unscale_action(actions)
 
-    def __init__(self, env: VectorEnv, obs_spec: ObservationSpec) -> None:
-        self.env = env
-        self.episode = NO_EPISODE
-        self.elapsed = 0
-        self.newest: Observation = {}  # [1, ...], without earlier frames
-        self.seen = ObservationBuffer(obs_spec, 1)
 
-    def begin(self, job: CollectJob, env: int, episode: int) -> None:
-        """Reset to the start of an episode."""
-        self.env.open(episode_seed(job.seed, env, episode), 0)
-        self.episode = episode
-        self.elapsed = 0
-        self.newest = self._checked(self.env.reset(FIRST_ENV))
-        self.seen.begin(slice(None), self.newest)
-
-    def step(self, action: NDArray[Any]) -> tuple[float, bool, bool]:
-        """Reward, terminated, and truncated by the environment itself.
-
-        Raises:
-            EnvironmentFailure: the environment raised, or returned what is not finite.
-        """
-        obs, reward, terminated, truncated = self.env.step(action, FIRST_ENV)
-        self.newest = self._checked(obs)
-        self.seen.advance(slice(None), self.newest)
-        self.elapsed += 1
-        if not np.isfinite(reward[0]):
-            raise EnvironmentFailure(NOT_FINITE)
-        return float(reward[0]), bool(terminated[0]), bool(truncated[0])
-
-    def _checked(self, obs: Observation) -> Observation:
-        if self.env.failures:
-            raise EnvironmentFailure(self.env.failures.pop(0))
-        if find_bad(obs) is not None:
-            raise EnvironmentFailure(NOT_FINITE)
-        return {key: array.astype(np.float32) if key == VECTOR else array.copy() for key, array in obs.items()}
+def env_seed(seed: int, env: int) -> NDArray[np.int64]:
+    """The seed [1] of an environment that collects segments; its episodes are numbered."""
+    return seeds.seeds(1, seed, seeds.Stream.COLLECT, env)
 
 
 def episode_seed(seed: int, env: int, episode: int) -> NDArray[np.int64]:
-    """The seed [1] of an episode that is collected."""
+    """The seed [1] of a whole episode that is collected."""
     return seeds.seeds(1, seed, seeds.Stream.COLLECT, env, episode)
 
 
-def fast_forward(running: RunningEnv, job: CollectJob, position: EpisodePosition, act: ActionMap) -> int:
-    """Bring an environment to where the job continues; the number of steps that had to be simulated again."""
-    if (running.episode, running.elapsed) == (position.episode, len(position.actions)):
-        return 0
-    running.begin(job, position.env, position.episode)
-    for action in position.actions:
-        running.step(act.unscale_action(action[None]))
-    return len(position.actions)
+class RunningEnvs:
+    """Environments side by side, where each is in its episode, and what the policy sees of it."""
+
+    def __init__(self, envs: VectorEnv, obs_spec: ObservationSpec) -> None:
+        self.envs = envs
+        self.ids = np.arange(envs.width, dtype=np.int32)
+        self.episode = np.full(envs.width, NO_EPISODE, np.int64)
+        self.elapsed = np.zeros(envs.width, np.int64)
+        self.seen = ObservationBuffer(obs_spec, envs.width)
+        self.newest: Observation = obs_spec.empty(envs.width)  # without earlier frames
+        if VECTOR in self.newest:
+            self.newest[VECTOR] = self.newest[VECTOR].astype(np.float32)
+
+    def fast_forward(self, job: CollectJob, act: ActionMap) -> int:
+        """Bring the environments to where the job continues; the number of steps that had to be simulated again."""
+        lengths = np.array([len(p.actions) for p in job.positions])
+        own_seeds, episodes = job.seeds()
+        if job.steps is not None and (self.episode == episodes).all() and (self.elapsed == lengths).all():
+            return 0
+        self.envs.open(own_seeds, episodes)
+        self.begin(self.ids, episodes)
+        for t in range(int(lengths.max(initial=0))):
+            ids = self.ids[lengths > t]
+            self.step(job.to_environment(act, np.stack([job.positions[n].actions[t] for n in ids.tolist()])), ids)
+        return int(lengths.sum())
+
+    def begin(self, ids: NDArray[np.int32], episodes: NDArray[np.int64]) -> None:
+        """Reset these environments to the start of their next episodes, which have these numbers."""
+        self.episode[ids] = episodes
+        self.elapsed[ids] = 0
+        self._show(self.envs.reset(ids), ids, first=True)
+
+    def step(self, actions: NDArray[Any], ids: NDArray[np.int32]) -> StepResult:
+        """Step these environments with what they take for actions.
+
+        Raises:
+            EnvironmentFailure: one raised, or returned what is not finite.
+        """
+        result = self.envs.step(actions, ids)
+        self._show(result.obs, ids, first=False)
+        self.elapsed[ids] += 1
+        if not np.isfinite(result.reward).all():
+            raise EnvironmentFailure(NOT_FINITE)
+        return result
+
+    def _show(self, obs: Observation, ids: NDArray[np.int32], first: bool) -> None:
+        if self.envs.failures:
+            raise EnvironmentFailure(self.envs.failures.pop(next(iter(self.envs.failures))))
+        if find_bad(obs) is not None:
+            raise EnvironmentFailure(NOT_FINITE)
+        rows = slice(None) if len(ids) == len(self.ids) else ids
+        for key, array in self.newest.items():
+            array[rows] = obs[key]
+        (self.seen.begin if first else self.seen.advance)(rows, obs)
+
+
+class Recorder:
+    """The steps of a segment as they happen."""
+
+    def __init__(self, running: RunningEnvs) -> None:
+        self._running = running
+        self.observations = [self._newest()]
+        self.actions: list[NDArray[Any]] = []
+        self.outputs: list[Tensor] = []  # of the network, where log-probabilities are asked for
+        self.masks: list[Tensor] = []
+        self.steps: list[StepResult] = []
+        self.truncated: list[NDArray[np.bool_]] = []
+        self.final: list[list[Observation]] = [[] for _ in running.ids]
+
+    def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_]) -> None:
+        """One step of all environments; `truncated` by a time limit too."""
+        self.actions.append(actions)
+        self.steps.append(step)
+        self.truncated.append(truncated)
+        for n in np.flatnonzero(step.terminated | truncated).tolist():
+            self.final[n].append({key: array[n].copy() for key, array in self._running.seen.arrays.items()})
+
+    def add_observation(self) -> None:
+        """What is seen now: after an episode's end, the first observation of the next one."""
+        self.observations.append(self._newest())
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As `collect` returns them."""
+        found: dict[str, NDArray[Any]] = {OBS + key: array for key, array in stack_observations(self.observations, 1).items()}
+        found["action"] = np.stack(self.actions, 1)
+        found["reward"] = np.stack([step.reward for step in self.steps], 1).astype(np.float32)
+        found["terminated"] = np.stack([step.terminated for step in self.steps], 1)
+        found["truncated"] = np.stack(self.truncated, 1)
+        if self.steps[0].components is not None:
+            found["rewards"] = np.stack([step.components for step in self.steps if step.components is not None], 1)
+        if self.steps[0].elapsed is not None:
+            found["elapsed"] = np.stack([step.elapsed for step in self.steps if step.elapsed is not None], 1)
+        final_obs = [o for own in self.final for o in own]
+        for key, array in self._running.seen.arrays.items():
+            found[FINAL_OBS + key] = np.stack([o[key] for o in final_obs]) if final_obs else np.empty((0, *array.shape[1:]), array.dtype)
+        return found
+
+    def log_prob(self, act: ActionMap, log_std: Tensor | None) -> NDArray[np.float32]:
+        """Log-probabilities [L, T] of the actions."""
+        count, steps = len(self._running.ids), len(self.actions)
+        actions = torch.from_numpy(np.concatenate(self.actions))
+        mask = torch.cat(self.masks) if self.masks else None
+        found = ActionDistribution(act, torch.cat(self.outputs[:steps]), None if mask is None else mask[: len(actions)], log_std)
+        return np.ascontiguousarray(found.log_prob(actions).view(steps, count).numpy().T)
+
+    def _newest(self) -> Observation:
+        return {key: array.copy() for key, array in self._running.newest.items()}
 
 
 @torch.inference_mode()
-def collect(envs: list[RunningEnv], forward: Forward, act: ActionMap, job: CollectJob) -> tuple[Arrays, int, str]:
+def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: CollectJob) -> tuple[Arrays, int, str]:
     """Step the environments of a job. `forward`: of one network, (observations [L, ...], memory [L, S]) -> (outputs, memory).
 
     Returns, for each key of an observation, obs/KEY [L, T + 1, ...] (newest frames; after an episode's end, the first of the
-    next one) and final_obs/KEY [ends, ...] (all frames), environment by environment; action, reward and flags [L, T]; and
-    memory [L, S] after the last step, if the policy has any. Then the number of steps that were simulated again, and why
+    next one) and final_obs/KEY [ends, ...] (all frames), environment by environment; action, reward and flags [L, T]; rewards
+    [L, T, C] and elapsed [L, T], where the environment gives them; memory [L, S] after the last step, if the policy has any.
+    Of actions from a distribution also log_prob [L, T], start_memory [L, S], and start_obs/KEY [L, ...], the first observation
+    with all frames, of images that are stacked. Then the number of steps that were simulated again, and why
     it was cut short, if an environment failed after some steps.
 
     Raises:
         EnvironmentFailure: an environment failed at once, or in an episode that is needed whole.
     """
     rng = seeds.generator(job.seed, seeds.Stream.EXPLORE, job.ticket)
-    replayed = sum(fast_forward(env, job, position, act) for env, position in zip(envs, job.positions, strict=True))
+    replayed = running.fast_forward(job, act)
     memory = torch.from_numpy(np.stack([position.memory for position in job.positions]))
-    observations = [_newest(envs)]
-    actions: list[NDArray[Any]] = []
-    rewards: list[list[float]] = []
-    flags: list[list[tuple[bool, bool]]] = []
-    final: list[list[Observation]] = [[] for _ in envs]
+    log_std = None if job.log_std is None else torch.from_numpy(job.log_std)
+    record = Recorder(running)
+    start: dict[str, NDArray[Any]] = {}
+    if job.explore == "distribution":
+        start = {START_OBS + key: array.copy() for key, array in running.seen.arrays.items() if array.shape != running.newest[key].shape}
+        start |= {START_MEMORY: memory.numpy().copy()} if memory.shape[1] else {}
+    limit = job.max_episode_steps or np.iinfo(np.int64).max
     reason = ""
-    while len(actions) != job.steps:
+    while len(record.actions) != job.steps:
         try:
-            unit, memory = choose_actions(forward, act, job, _all_frames(envs), memory, rng)
-            steps = _step_all(envs, act.unscale_action(unit), job)
+            actions, memory = choose_actions(forward, act, job, running.seen.tensors, memory, rng, record, log_std)
+            step = running.step(job.to_environment(act, actions), running.ids)
+            truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
+            record.add(actions, step, truncated)
+            over = np.flatnonzero(step.terminated | truncated).astype(np.int32)
+            if len(over) and memory.shape[1]:
+                memory = memory.clone()  # a module may give out its state as output, too
+                memory[torch.from_numpy(over).long()] = 0.0
+            if job.steps is None and len(over):
+                running.episode[:] = NO_EPISODE
+            elif len(over):
+                running.begin(over, running.episode[over] + 1)
+            record.add_observation()
         except EnvironmentFailure as error:
-            if job.steps is None or not actions:
+            if job.steps is None or not record.actions:
                 raise
             reason = str(error)
+            if len(record.observations) == len(record.actions):  # the next episode did not begin
+                record.add_observation()
             break
-        actions.append(unit)
-        rewards.append([step.reward for step in steps])
-        flags.append([(step.terminated, step.truncated) for step in steps])
-        for n, step in enumerate(steps):
-            if step.final_obs is not None:
-                final[n].append(step.final_obs)
-                memory[n] = 0.0
-        observations.append(_newest(envs))
-        if job.steps is None and any(flags[-1][0]):
+        if job.steps is None and len(over):
             break
-    final_obs = [o for own in final for o in own]
-    ended = np.array(flags).transpose(1, 0, 2)
-    arrays = {OBS + key: array for key, array in stack_observations(observations, 1).items()} | {
-        "action": np.stack(actions, 1),
-        "reward": np.array(rewards, np.float32).T.copy(),
-        "terminated": ended[..., 0].copy(),
-        "truncated": ended[..., 1].copy(),
-    }
-    for key, array in envs[0].seen.arrays.items():
-        arrays[FINAL_OBS + key] = np.stack([o[key] for o in final_obs]) if final_obs else np.empty((0, *array.shape[1:]), array.dtype)
+    arrays = record.arrays() | start
+    if job.explore == "distribution":
+        arrays["log_prob"] = record.log_prob(act, log_std)
     return arrays | ({MEMORY: memory.numpy()} if memory.shape[1] else {}), replayed, reason
-
-
-def _newest(envs: list[RunningEnv]) -> Observation:
-    return {key: np.concatenate([env.newest[key] for env in envs]) for key in envs[0].newest}
-
-
-def _all_frames(envs: list[RunningEnv]) -> dict[str, Tensor]:
-    return {key: torch.from_numpy(np.concatenate([env.seen.arrays[key] for env in envs])) for key in envs[0].seen.arrays}
-
-
-class Step(NamedTuple):
-    """One step of one environment, and its last observation if that ended the episode."""
-
-    reward: float
-    terminated: bool
-    truncated: bool
-    final_obs: Observation | None
-
-
-def _step_all(envs: list[RunningEnv], actions: NDArray[Any], job: CollectJob) -> list[Step]:
-    """Step every environment once; where an episode ends, the next one begins."""
-    steps = []
-    for n, env in enumerate(envs):
-        reward, terminated, truncated_by_env = env.step(actions[n : n + 1])
-        truncated = not terminated and (truncated_by_env or env.elapsed == job.max_episode_steps)
-        ended = terminated or truncated
-        final_obs = {key: array[0].copy() for key, array in env.seen.arrays.items()} if ended else None
-        steps.append(Step(reward, terminated, truncated, final_obs))
-        if ended and job.steps is None:
-            env.episode = NO_EPISODE
-        elif ended:
-            env.begin(job, job.positions[n].env, env.episode + 1)
-    return steps
 
 
 def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
@@ -239,9 +288,16 @@ def final_observations(arrays: Arrays) -> Iterator[Observation]:
 
 
 def choose_actions(
-    forward: Forward, act: ActionMap, job: CollectJob, obs: Inputs, memory: Tensor, rng: np.random.Generator
+    forward: Forward,
+    act: ActionMap,
+    job: CollectJob,
+    obs: Inputs,
+    memory: Tensor,
+    rng: np.random.Generator,
+    record: Recorder,
+    log_std: Tensor | None,
 ) -> tuple[NDArray[Any], Tensor]:
-    """Actions as the learner knows them, [L, A] in [-1, 1] or [L] indices of legal choices; and the memory after this step."""
+    """Actions as the learner knows them, and the memory after this step."""
     count, mask = len(memory), obs.get(ACTION_MASK)
     if mask is not None and not bool(act.has_legal(mask).all()):
         raise EnvironmentFailure(NOTHING_LEGAL)
@@ -250,6 +306,11 @@ def choose_actions(
     out, memory = forward(obs, memory)
     if job.explore == "random":
         return random_actions(act, count, mask, rng), memory
+    if job.explore == "distribution":
+        record.outputs.append(out)
+        if mask is not None:
+            record.masks.append(mask.clone())
+        return ActionDistribution(act, out, mask, log_std).sample(rng), memory
     return policy_actions(act, job, out, mask, rng), memory
 
 
@@ -263,9 +324,12 @@ def random_actions(act: ActionMap, count: int, mask: Tensor | None, rng: np.rand
 
 
 def policy_actions(act: ActionMap, job: CollectJob, out: Tensor, mask: Tensor | None, rng: np.random.Generator) -> NDArray[Any]:
-    """Greedy, sampled or noisy actions for the actor's outputs [L, out]."""
+    """Greedy, sampled, noisy or epsilon-greedy actions for the actor's outputs [L, out]."""
     if not act.continuous:
         logits = out if mask is None else mask_logits(out, mask)
+        if job.explore == "epsilon":
+            random = rng.random(len(out)) < job.noise
+            return np.where(random, random_actions(act, len(out), mask, rng), logits.argmax(1).numpy())
         gumbel = rng.gumbel(size=out.shape) if job.explore == "sample" else 0.0
         return np.asarray((logits.double().numpy() + gumbel).argmax(1))
     if job.explore == "greedy":

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import EnvConfig, EnvSpec, VectorEnv, make_vector_env
+from baldwin.envs import EnvConfig, EnvSpec, VectorEnv, make_resumable_env, make_vector_env
 from baldwin.errors import StaleShare
 from baldwin.networks import ActionMap, Forward, Inputs, Normalizer, PolicyConfig, make_network, stack_trials
 from baldwin.observations import Observation
@@ -18,7 +18,7 @@ from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
-from baldwin.rollout.segments import CollectJob, RunningEnv, collect
+from baldwin.rollout.segments import ACTOR, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
 
@@ -46,7 +46,7 @@ class RolloutWorker:
         if spec.reference:
             self._network.set_reference(spec.reference)
         self._vector_envs: dict[str, VectorEnv] = {}  # purpose -> environments for whole episodes
-        self._running: dict[int, RunningEnv] = {}  # environment number -> the one that collects segments
+        self._running: dict[tuple[int, ...], RunningEnvs] = {}  # environment numbers -> those that collect segments
         self._shared: dict[str, dict[int, Arrays]] = {}  # key -> version -> arrays
         self._machine: Fingerprint = {}
 
@@ -95,26 +95,33 @@ class RolloutWorker:
 
     def collect(self, job: CollectJob) -> Outcome:
         """Transitions in the outcome's arrays. A failure ends the episodes of the job's environments; `reason` says why."""
-        for position in job.positions:
-            if position.env not in self._running:
-                self._running[position.env] = RunningEnv(make_vector_env(self._spec.env, self._spec.env_spec, 1), self._spec.env_spec.obs)
         normalize = Normalizer(self._spec.policy, Moments.unpack(job.obs_moments))
-        bound = self._network.bind(torch.from_numpy(np.array(job.params))[None], fixed=True)
-        envs = [self._running[p.env] for p in job.positions]
+        params = self.shared(ACTOR, job.actor_version)["params"] if job.params is None else job.params
+        bound = self._network.bind(torch.from_numpy(np.array(params))[None], fixed=True)
+        key = tuple(position.env for position in job.positions)
+        if key not in self._running:
+            self._running[key] = RunningEnvs(make_resumable_env(self._spec.env, self._spec.env_spec, len(key)), self._spec.env_spec.obs)
         try:
             with one_thread():
-                arrays, replayed, reason = collect(envs, lambda obs, memory: _one(bound, normalize(obs), memory), self._act, job)
+                forward: Forward = lambda obs, memory: _one(bound, normalize(obs), memory)  # noqa: E731
+                arrays, replayed, reason = collect(self._running[key], forward, self._act, job)
         except BaseException:
-            self._drop_running(job)
+            self._running.pop(key).envs.close()
             raise
         if reason:
-            self._drop_running(job)
+            self._running.pop(key).envs.close()
         total = float(arrays["reward"].sum(dtype=np.float64))
-        return Outcome(job.ticket, total, env_steps=arrays["reward"].size, arrays=arrays, replayed_steps=replayed, reason=reason)
-
-    def _drop_running(self, job: CollectJob) -> None:
-        for position in job.positions:
-            self._running.pop(position.env).env.close()
+        images = () if job.journal_images else tuple("/" + sensor.key for sensor in self._spec.env_spec.obs.images)
+        derived = {name: array for name, array in arrays.items() if images and name.endswith(images)}
+        return Outcome(
+            job.ticket,
+            total,
+            env_steps=arrays["reward"].size,
+            arrays={name: array for name, array in arrays.items() if name not in derived},
+            derived=derived,
+            replayed_steps=replayed,
+            reason=reason,
+        )
 
     def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
         """Versions and arithmetic of this machine, and hashes of the shared values as they lie in memory now."""
@@ -128,7 +135,7 @@ class RolloutWorker:
 
     def close(self) -> None:
         """Close the environments."""
-        for env in (*self._vector_envs.values(), *(running.env for running in self._running.values())):
+        for env in (*self._vector_envs.values(), *(running.envs for running in self._running.values())):
             env.close()
 
     def _vector_env_for(self, spec: RolloutSpec) -> VectorEnv:

@@ -67,6 +67,7 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
         shared_files=config.executor.sees_files,
         policy_only=policy_only,
         reference=reference,
+        reward_weights={name: config.env.reward_weights.get(name, 1.0) for name in env_spec.rewards or ("reward",)},
     )
     algorithm = ALGORITHMS.find(config.algorithm.name).build(config.algorithm, context)
     worker_spec = WorkerSpec(config.env, env_spec, config.policy, reference)

@@ -18,9 +18,14 @@ def rebuild(directory: RunDirectory, generation: int, trust: bool = False) -> Ar
     """The policy of a generation from the journal alone: no checkpoint is read and no step is played.
 
     Raises:
-        RunDirectoryError: the run did not get that far, or is not trusted.
+        RunDirectoryError: the run did not get that far, is not trusted, or its journal leaves out what was learned from.
     """
     algorithm = build(on_cpu(trusted_config(directory, trust)), policy_only=True).algorithm
+    if not algorithm.replayable:
+        saved = ", ".join(str(int(path.name)) for path in list_checkpoints(directory.checkpoints)) or "none"
+        raise RunDirectoryError(
+            f"{directory.path}: the journal of this run leaves out its images, so that only generations with a checkpoint are there: {saved}"
+        )
     records = read_journal(directory.journal, run_id=directory.id)
     while algorithm.version < generation:
         record = next(records, None)

@@ -12,7 +12,7 @@ from baldwin.errors import ReplayError, RunDirectoryError, describe_exception
 from baldwin.runs.build import build
 from baldwin.runs.checkpoint import Checkpoint, newest_checkpoint, translate_disk_errors
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.journal import journal_size, read_journal
+from baldwin.runs.journal import START, journal_size, read_journal
 from baldwin.runs.run import Run, identity
 
 RUNS_CODE = ("env", "policy", "algorithm", "executor")  # sections that may name code which a resumed run would import
@@ -76,7 +76,12 @@ def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str
         )
         journal_at = size
     records = list(read_journal(directory.journal, journal_at, run_id=run.id, on_damage=warnings.append)) if size else []
-    run.open(records[-1].end if records else journal_at or None, metrics_at, individuals_at)
+    if not run.algorithm.replayable:  # what came after the checkpoint is collected again
+        records = [] if checkpoint else records[:1]
+    readable = records[-1].end if records else max(journal_at, START)  # what is written behind a damaged record could not be read
+    run.open(readable if size else None, metrics_at, individuals_at)
+    if run.journal.offset == START:  # nothing of it is left
+        run.journal.append({"kind": "config", "identity": identity(config)})
     warnings += run.metrics.warnings + run.individuals.warnings
     try:
         for record in records:

@@ -90,7 +90,8 @@ class Run:
             return
         results = event.results if isinstance(event, Evaluated) else [event.result]
         self.clock.cpu_workers += sum(r.cpu_seconds for r in results)
-        now: dict[str, Any] = {"wall": self.clock.wall, "cpu": self.clock.cpu}
+        complete = isinstance(event, Evaluated) or event.metrics is not None
+        now: dict[str, Any] = {"wall": self.clock.wall, "cpu": self.clock.cpu} if complete else {}  # reading the clocks takes time, too
         spans = [[r.job.kind, r.worker, round(r.started, 4), round(r.finished, 4)] for r in results]
         outcomes = [o for r in results for o in r.outcomes]
         self._note_failures(outcomes)
@@ -249,7 +250,8 @@ class Run:
 def start(config: RunConfig, out: Path | None = None) -> Run:
     """A new run in a new directory."""
     config = resolved(config)
-    build(config)  # what cannot work is said before there is a directory
+    parts = build(config)  # what cannot work is said before there is a directory
+    config = config.model_copy(update={"algorithm": config.algorithm.resolved_for(parts.env_spec)})
     directory = RunDirectory.create(config, out)
     run = Run(directory, config, build(config, directory.replay))
     run.open()

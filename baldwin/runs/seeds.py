@@ -55,7 +55,8 @@ def train_seeds(configs: Sequence[RunConfig], out: Path | None, report: Callable
     Returns how each ended, and whether SIGINT or SIGTERM came: then those that run save and stop, and no more are started.
     """
     algorithm: Any = resolved(configs[0]).algorithm
-    at_once = max(1, cores() // int(getattr(getattr(algorithm, "learner", algorithm), "threads", 1)))
+    used = getattr(getattr(algorithm, "learner", algorithm), "threads", 1)
+    at_once = max(1, cores() // (used if isinstance(used, int) else 1))
     report(f"{len(configs)} seeds, {min(at_once, len(configs))} at a time")
     runs, group, interrupted = [SeedRun(config) for config in configs], ProcessGroup(), False
     with Signals.held() as signals, ThreadPoolExecutor(at_once) as pool:

@@ -20,6 +20,8 @@ COLORS = {
     "mean": "#8172b3",
     "train": "#4c72b0",
     "collect": "#4c72b0",
+    "gradient": "#dd8452",
+    "learn": "#c44e52",
     "evaluate": "#55a868",
 }
 MEANING = {
@@ -30,6 +32,8 @@ MEANING = {
     "mean": "the mean, as the baseline",
     "train": "episodes",
     "collect": "episodes",
+    "gradient": "a segment and its gradient",
+    "learn": "an update",
     "evaluate": "evaluation",
 }
 

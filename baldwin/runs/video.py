@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.config import RunConfig
-from baldwin.envs import close_quietly, make_render_env
+from baldwin.envs import close_quietly, make_render_env, total_reward
 from baldwin.errors import EnvironmentFailure, UserError, describe_exception, missing_extra
 from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.networks import GreedyPolicy
@@ -62,7 +62,8 @@ def _film(
     config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int, max_fps: int, progress: Callable[[str], None]
 ) -> tuple[list[Any], list[float], float]:
     """Frames, returns, and frames per second: one frame every few steps where the environment is faster than `max_fps`."""
-    limit = probe_env(config).max_episode_steps
+    env_spec = probe_env(config)
+    limit = env_spec.max_episode_steps
     env = make_render_env(config.env.for_evaluation())
     steps_per_second = int(env.metadata.get("render_fps", 30))
     every = -(-steps_per_second // max_fps)
@@ -76,7 +77,7 @@ def _film(
             frames.append(_picture(env))
             while not over:
                 obs, reward, terminated, truncated, info = env.step(policy.act(obs, info))
-                total, steps = total + float(reward), steps + 1
+                total, steps = total + total_reward(config.env, env_spec.rewards, reward, info), steps + 1
                 if steps % every == 0:
                     frames.append(_picture(env))
                 progress(f"episode {len(returns) + 1} of {episodes}, step {steps}")

@@ -30,13 +30,14 @@ SEED_PERIOD = 64
 
 
 class CapConfig(ConfigModel):
-    """A step limit below the environment's own."""
+    """A step limit below the environment's own, in training only: evaluations play whole episodes."""
 
     renamed: ClassVar[dict[str, str]] = {"share": "fraction"}
 
-    rule: Literal["none", "grow", "twice-mean"] = Field(
+    rule: Literal["none", "fixed", "grow", "twice-mean"] = Field(
         "none",
-        description="grow: starts at `start`, grows when many episodes hit it, never shrinks; twice-mean: 2 x the last generation's mean length",
+        description="fixed: always `start`; grow: starts at `start`, grows when many episodes hit it, never shrinks; "
+        "twice-mean: 2 x the last generation's mean length",
     )
     start: int = Field(200, ge=1, description="First limit, in steps")
     fraction: float = Field(0.2, gt=0, le=1, description="grow: the fraction of episodes at the limit that makes it grow")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +16,7 @@ from baldwin.cli.main import app
 from tests.runs.tools import SMALL, baldwin, in_process
 
 OPTIONS = [f"-m{o}" for o in SMALL]
+Command = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +56,11 @@ def test_evaluate_any_generation(run_dir: Path) -> None:
     assert in_process("replay", run_dir, "--generation", 1).stdout.strip() == rebuilt["params_sha256"]
 
 
-@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
-def test_render_on_a_machine_without_a_screen(run_dir: Path, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "command"), [("film.mp4", baldwin), ("film.gif", in_process)])
+def test_render_on_a_machine_without_a_screen(run_dir: Path, name: str, command: Command, tmp_path: Path) -> None:
     import imageio.v3 as iio
 
-    done = baldwin("render", run_dir, "--video", tmp_path / name, "--generation", 1, "--episodes", 2)
+    done = command("render", run_dir, "--video", tmp_path / name, "--generation", 1, "--episodes", 2)
     assert done.returncode == 0, done.stderr
     frames = iio.imread(tmp_path / name)
     assert frames.shape[0] > 10
@@ -66,7 +69,7 @@ def test_render_on_a_machine_without_a_screen(run_dir: Path, name: str, tmp_path
 
 def test_compare(run_dir: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    baldwin("train", "cartpole", *OPTIONS, "-m", "run.seed=2", "--out", other, "--quiet")
+    in_process("train", "cartpole", *OPTIONS, "-m", "run.seed=2", "--out", other, "--quiet")
     done = in_process("compare", run_dir, other, "--plot", tmp_path / "plot.png", "--json")
     (row,) = json.loads(done.stdout)
     assert row["seeds"] == 2
@@ -84,14 +87,14 @@ def test_list() -> None:
     assert (row["algorithm"], row["env"]) == ("td3", "HalfCheetah-v5")
     assert {"source", "measured"} <= set(row)
     assert {"es", "random-search"} <= {row["name"] for row in json.loads(in_process("list", "algorithms", "--json").stdout)}
-    assert in_process("list", "algorithms").stdout.startswith("sac ")
+    assert "\nsac " in in_process("list", "algorithms").stdout
     lines = in_process("list", "envs", "halfcheetah-v5").stdout.splitlines()
     assert any(re.fullmatch(r"HalfCheetah-v5 +mujoco", line) for line in lines)
 
 
 def test_a_plugin_trains_from_the_command_line(tmp_path: Path) -> None:
     options = ["-m", "stop.generations=3", "executor.workers=1", "run.episodes=2", "algorithm.population=8"]
-    done = baldwin("train", "--algo", "random-search", "--env", "CartPole-v1", *options, "--out", tmp_path / "run", "--quiet")
+    done = in_process("train", "--algo", "random-search", "--env", "CartPole-v1", *options, "--out", tmp_path / "run", "--quiet")
     assert done.returncode == 0, done.stderr
     assert json.loads(in_process("show", tmp_path / "run", "--json").stdout)["generations"] == 3
 
@@ -108,7 +111,7 @@ def test_algorithm_and_environment_instead_of_a_preset(tmp_path: Path) -> None:
 
 
 def test_schema_is_json() -> None:
-    schema = json.loads(baldwin("train", "--schema").stdout)
+    schema = json.loads(in_process("train", "--schema").stdout)
     assert {"env", "policy", "algorithm", "executor", "run", "stop"} == set(schema["properties"])
 
 
@@ -135,7 +138,7 @@ def test_schema_is_json() -> None:
 )
 def test_a_users_mistake_is_one_clear_message_and_exit_code_two(args: list[str], message: str, tmp_path: Path) -> None:
     extra = ["--out", str(tmp_path / "run")] if args[0] == "train" else []
-    done = baldwin(*args, *extra)
+    done = in_process(*args, *extra)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -144,7 +147,7 @@ def test_a_users_mistake_is_one_clear_message_and_exit_code_two(args: list[str],
 
 def test_a_hanging_environment_is_named_before_the_run(tmp_path: Path) -> None:
     args = ["-m", "env.id=tests.toys.worlds:Broken", "-m", "env.kwargs={how: hang, always: true}", "-m", "executor.timeout=0.5"]
-    done = baldwin("train", "cartpole", *args, "--out", tmp_path / "run")
+    done = in_process("train", "cartpole", *args, "--out", tmp_path / "run")
     assert done.returncode == 2
     assert "took longer than executor.timeout=0.5 s" in done.stderr
 
@@ -160,7 +163,7 @@ def test_an_environment_that_hangs_later_costs_pairs(tmp_path: Path) -> None:
         "run.episodes=1",
         "run.seed=7",  # its evaluation does not hang
     ]
-    done = baldwin("train", "cartpole", *OPTIONS, *(f"-m{o}" for o in env + size), "--out", tmp_path / "run")
+    done = in_process("train", "cartpole", *OPTIONS, *(f"-m{o}" for o in env + size), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     found = json.loads(in_process("show", tmp_path / "run", "--json").stdout)
     assert found["generations"] == 1
@@ -174,19 +177,19 @@ def test_replay_beyond_the_end_says_what_there_is(run_dir: Path) -> None:
 
 
 def test_runs_that_differ_are_not_seeds_of_each_other(run_dir: Path, tmp_path: Path) -> None:
-    baldwin("train", "cartpole", *OPTIONS, "-m", "algorithm.lr=0.3", "--out", tmp_path / "other", "--quiet")
+    in_process("train", "cartpole", *OPTIONS, "-m", "algorithm.lr=0.3", "--out", tmp_path / "other", "--quiet")
     rows = json.loads(in_process("compare", run_dir, run_dir, tmp_path / "other", "--json").stdout)
     assert [(r["name"], r["seeds"]) for r in rows] == [("cartpole #1", 1), ("cartpole #2", 1)]
 
 
 def test_a_video_that_cannot_be_written_is_named(run_dir: Path) -> None:
-    done = baldwin("render", run_dir, "--video", "/proc/nowhere/film.gif")
+    done = in_process("render", run_dir, "--video", "/proc/nowhere/film.gif")
     assert done.returncode == 2
     assert "cannot write the video" in done.stderr
 
 
 def test_an_unknown_video_format_is_refused(run_dir: Path) -> None:
-    done = baldwin("render", run_dir, "--video", "film.avi")
+    done = in_process("render", run_dir, "--video", "film.avi")
     assert done.returncode == 2
     assert ".mp4 or .gif" in done.stderr
 
@@ -219,13 +222,14 @@ def test_cluster_status(local_ray: None) -> None:
     found = json.loads(baldwin("cluster", "status", "--address", address, "--json").stdout)
     assert found["nodes"][0]["alive"]
     assert found["cpus"] >= 4
-    shown = baldwin("cluster", "status", "--address", address).stdout
+    shown = in_process("cluster", "status", "--address", address).stdout
     assert "127.0.0.1" in shown
     assert "no run of Baldwin's is using it now" in shown
 
 
-def test_cluster_status_without_a_cluster_says_how_to_make_one() -> None:
-    done = baldwin("cluster", "status", "--address", "127.0.0.1:1")
+def test_cluster_status_without_a_cluster_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    done = in_process("cluster", "status", "--address", "127.0.0.1:1")
     assert done.returncode == 2
     assert "cannot join a Ray cluster at 127.0.0.1:1" in done.stderr
     assert "ray start --head" in done.stderr

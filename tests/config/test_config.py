@@ -212,3 +212,18 @@ def test_the_docs_know_every_algorithm(page: str) -> None:
     own = [name for name, entry in ALGORITHMS.items() if entry.config.__module__.startswith("baldwin.")]
     assert len(own) >= 13
     assert not [name for name in own if f"`{name}`" not in text]
+
+
+def test_keys_of_a_part_that_was_named_in_one_word_are_not_lost() -> None:
+    with pytest.raises(ConfigError, match=r"memory is 'lstm' and cannot get size besides: write memory\.kind=lstm"):
+        load_config(None, [], ["env.id=CartPole-v1", "policy.memory=lstm", "policy.memory.size=8"])
+    assert merge({"images": "nature"}, {"images": {"conv": "small"}}) == {"images": {"conv": "small"}}
+    assert merge({"kwargs": {"reward": "sparse"}}, {"kwargs": {"reward": {"a": 1}}}) == {"kwargs": {"reward": {"a": 1}}}
+    config = load_config(None, [], ["env.id=CartPole-v1", "policy.memory.kind=lstm", "policy.memory.size=8"])
+    assert (config.policy.memory.kind, config.policy.memory.size) == ("lstm", 8)
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_hybrids_say_which_learners_they_take(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"expected td3 or sac, whose critics learn from the hybrid's replay buffer; {name}"):
+        load_config(None, [], ["env.id=Pendulum-v1", "algorithm.name=cem-rl", f"algorithm.learner.name={name}"])

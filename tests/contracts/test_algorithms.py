@@ -46,6 +46,10 @@ HYBRID = {"start_steps": 200, "buffer_size": 3000, "checkpoint_slack": 3000, "le
 CEMRL = HYBRID | {"strategy": {"variance": 0.01, "noise_start": 0.01, "noise_end": 1e-4, "divide_variance_by_k": True}}
 ASYNC = HYBRID | {"critic_steps_per_job": 50, "steps_per_epoch": 60, "mean_episodes": 3}
 SAC_LEARNER = {"learner": SMALL_LEARNER | {"name": "sac", "alpha_lr": 3e-3, "init_alpha": 0.1}}
+SEGMENTS = {"n_envs": 4, "block": 2, "rollout_length": 20, "steps_per_epoch": 80, "gamma": 0.8, "lr": 3e-3}
+PPO = SEGMENTS | {"batch_size": 40, "epochs": 6}
+DQN = {k: v for k, v in LEARNER.items() if k not in ("critic", "actor_lr", "critic_lr")}
+DQN |= {"lr": 3e-3, "updates_per_step": 1.0, "target_update_interval": 20, "epsilon_steps": 600}
 VARIANTS = [
     pytest.param("es", ES, id="es"),
     pytest.param("es", ES | {"optimizer": "sgd", "lr": 0.2, "momentum": 0.5}, id="es-sgd"),
@@ -77,6 +81,15 @@ VARIANTS = [
     pytest.param("one-plus-one-rl", ASYNC, id="one-plus-one-rl"),
     pytest.param("aes-rl", ASYNC, id="aes-rl"),
     pytest.param("aes-rl", ASYNC | SAC_LEARNER | {"behaviour": "faithful", "strategy": {"scale": 5.0}}, id="aes-rl-faithful-sac"),
+    pytest.param("ppo", PPO, id="ppo"),
+    pytest.param("ppo", PPO | {"actor_lag": 1, "advantage": "gae-v", "normalize_reward": True}, id="ppo-actor-lag"),
+    pytest.param("a2c", SEGMENTS | {"rollout_length": 5, "lr": 7e-3, "steps_per_epoch": 100}, id="a2c"),
+    pytest.param("reinforce", {"gamma": 0.8, "lr": 1e-2, "steps_per_epoch": 80}, id="reinforce"),
+    pytest.param("reinforce", {"gamma": 0.8, "lr": 3e-2, "steps_per_epoch": 160, "baseline": False}, id="reinforce-no-baseline"),
+    pytest.param("impala", SEGMENTS | {"rollout_length": 10}, id="impala"),
+    pytest.param("a3c", SEGMENTS | {"rollout_length": 10, "block": 1}, id="a3c"),
+    pytest.param("dqn", DQN, id="dqn"),
+    pytest.param("dqn", DQN | {"dueling": True, "noisy": True, "n_step": 2, "actor_lag": 1}, id="dqn-dueling-noisy"),
     pytest.param("sac", SAC | {"n_envs": 3, "rollout_length": 10, "n_critics": 3, "updates_per_step": 1.5}, id="sac-n-envs"),
 ]
 
@@ -97,7 +110,8 @@ def make(name: str, settings: dict[str, Any], seed: int = 3, folder: Path | None
 
 def chase(name: str, settings: dict[str, Any], seed: int = 3) -> RunConfig:
     policy = {"hidden": [16, 16], "normalize_obs": True}
-    return validate({"env": CHASE.model_dump(), "policy": policy, "algorithm": {"name": name, **settings}, "run": {"seed": seed}})
+    env = EnvConfig(id="tests.toys.worlds:DiscreteChase") if name == "dqn" else CHASE
+    return validate({"env": env.model_dump(), "policy": policy, "algorithm": {"name": name, **settings}, "run": {"seed": seed}})
 
 
 def worker(name: str, settings: dict[str, Any]) -> WorkerFactory:
@@ -132,7 +146,7 @@ def test_every_registered_algorithm_is_held_to_the_contracts() -> None:
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_learns_a_toy(name: str, settings: dict[str, Any]) -> None:
     entry = ALGORITHMS[name]
-    enough = 15 if entry.family == "hybrid" else 500 if entry.asynchronous else 60
+    enough = 15 if entry.family == "hybrid" else 500 if entry.asynchronous and entry.family == "strategy" else 60
     algorithm = versions(make(name, settings), enough, worker(name, settings))
     if isinstance(algorithm, EvolutionAlgorithm):
         assert np.linalg.norm(algorithm.strategy.center - TARGET) < 0.1 * np.linalg.norm(np.full(10, TARGET))

@@ -26,7 +26,7 @@ def play(env: VectorEnv, steps: int, seed: int = 1, episode: int = 0) -> tuple[l
     env.open(np.array([seed]), episode)
     seen, rewards, ends = [env.reset(ONE)], [], []
     for _ in range(steps):
-        obs, reward, terminated, _ = env.step(rng.integers(0, 4, 1), ONE)
+        obs, reward, terminated, *_ = env.step(rng.integers(0, 4, 1), ONE)
         seen.append(obs)
         rewards.append(float(reward[0]))
         ends.append(bool(terminated[0]))

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from baldwin.errors import ConfigError, Diverged
-from baldwin.hybrids.jobs import flatten_tree, unflatten_tree
 from baldwin.learners import TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
 from baldwin.networks import PolicyConfig
 from baldwin.observations import vector_spec
 from baldwin.ops.moments import Moments
 from baldwin.replay import ReplayBuffer
 from baldwin.runs.tree import join, split
+from baldwin.types import flatten_tree, unflatten_tree
 from tests.learners.tools import ACTIONS, LEARNERS, OBS, discrete, memory, policy, sac, td3
 
 Make = Callable[..., Learner]

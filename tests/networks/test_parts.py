@@ -144,6 +144,19 @@ def test_convolutions_are_torch_convolutions(name: str, batch: int) -> None:
         torch.testing.assert_close(found[n], fill(plain_convs(name, 2, (40, 37)), rows[n])(x[n]), rtol=1e-4, atol=1e-5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("activation", ["selu", "relu", "tanh"])
+@pytest.mark.parametrize(("name", "channels"), [("strided", 1), ("strided", 4), ("nature", 2)])
+def test_convolutions_of_one_picture_with_fixed_weights_are_the_same(name: str, channels: int, activation: str) -> None:
+    blocks, hidden = CONV_STACKS[name]
+    part = ConvEncoder((channels, 42, 40), blocks, hidden, activation, "torch", virtual_batch_norm=False)
+    rows = 2 * rows_of(part, 3)
+    fixed, free = (part.bind(RowTensors(rows, part.shapes, fixed=how)) for how in (True, False))
+    for _ in range(2):  # the second time into buffers that were used
+        x = torch.rand(3, 1, channels, 42, 40, generator=RNG)
+        torch.testing.assert_close(fixed(x), free(x), rtol=1e-4, atol=1e-5)
+
+
 def test_the_convnet_lstm_has_the_parameters_of_pytorch_es() -> None:
     screen = describe_observations(spaces.Box(0, 255, (1, 42, 42), np.uint8), "a test")
     assert len(make_network(PolicyConfig(network="convnet-lstm"), screen, 6).init(0)) == 588_710

@@ -12,7 +12,7 @@ from baldwin.errors import EnvironmentFailure
 from baldwin.networks import ActionMap, PolicyConfig, make_network
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
-from baldwin.rollout import CollectJob, EpisodePosition, RolloutWorker, WorkerSpec
+from baldwin.rollout import CollectJob, EpisodePosition, RolloutWorker, WorkerSpec, env_seed
 
 
 def worker_spec(env: str, backend: str = "auto", head: str = "deterministic", limit: int | None = None) -> WorkerSpec:
@@ -90,8 +90,7 @@ def test_transitions_are_those_of_a_plain_loop() -> None:
     ends = 0
     for t in range(50):
         if t % 20 == 0:
-            lane_seed = int(seeds.seeds(1, 5, seeds.Stream.COLLECT, 0, t // 20)[0])
-            obs, _ = env.reset(seed=seeds.mix(lane_seed, 0))
+            obs, _ = env.reset(seed=seeds.mix(int(env_seed(5, 0)[0]), t // 20))
         np.testing.assert_allclose(a["obs/vector"][0, t], obs, rtol=1e-6)
         obs, reward, *_ = env.step(2.0 * a["action"][0, t])
         assert a["reward"][0, t] == pytest.approx(reward, rel=1e-6)
@@ -137,3 +136,16 @@ def test_an_environment_may_write_into_the_action_it_is_given() -> None:
     here, job = RolloutWorker(made), job_for(made, 7)
     job = after(job, here.collect(job))
     assert same(here.collect(job), RolloutWorker(made).collect(job))
+
+
+def test_memory_ends_with_a_whole_episode() -> None:
+    config = EnvConfig(id="tests.toys.delayed:Recall")
+    policy = PolicyConfig(hidden=[], memory={"kind": "lstm", "size": 4}, normalize_obs=False)  # type: ignore[arg-type]
+    made = WorkerSpec(config, check_env(config), policy)
+    act = ActionMap(made.env_spec.action_space, "tanh")
+    network = make_network(policy, made.env_spec.obs, act.outputs)
+    start = EpisodePosition(0, 0, np.empty((0, 1), np.float32), np.zeros(network.state_size, np.float32))
+    job = CollectJob(0, 5, network.init(0), Moments.empty(2).pack(), (start,), None, "distribution")
+    arrays = RolloutWorker(made).collect(job).arrays
+    assert arrays["terminated"][0, -1]
+    assert not arrays["memory"].any()

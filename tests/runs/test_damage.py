@@ -14,6 +14,7 @@ import pytest
 from baldwin.errors import Diverged, StorageError
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.journal import START, read_journal
 from baldwin.runs.metrics import read_metrics
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, start, train
@@ -140,6 +141,19 @@ def test_a_damaged_journal_is_told_and_played_again(tmp_path: Path) -> None:
     assert any("torn or damaged at byte" in w for w in warnings)
     train(again)
     assert again.params_sha256() == whole
+
+
+def test_a_journal_that_is_damaged_in_its_first_record_can_be_replayed_again(tmp_path: Path) -> None:
+    train_run(small("CartPole-v1", "run.checkpoint_every=100"), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    journal = tmp_path / "run" / "journal.bin"
+    content = bytearray(journal.read_bytes())
+    content[START + 20] ^= 1
+    journal.write_bytes(content)
+    run, warnings = resumed(tmp_path / "run")
+    assert any("torn or damaged at byte" in w for w in warnings)
+    assert next(read_journal(journal)).meta["kind"] == "config"
+    assert in_process("replay", tmp_path / "run", "--generation", 6).stdout.strip() == run.params_sha256()
 
 
 @pytest.mark.parametrize("algorithm", ["es", "cem"])

@@ -32,8 +32,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return {backend: train_run(small(backend=backend), folder / backend) for backend in BACKENDS}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize(("backend", "workers"), [("gymnasium", 3), ("envpool", 3), ("mujoco", 1), ("mujoco", 7)])
 def test_any_number_of_workers_gives_the_same_hash(quiet: dict[str, Run], backend: str, workers: int, tmp_path: Path) -> None:
     config = small("Hopper-v5", "executor.name=process", f"executor.workers={workers}", backend=backend)
     run = train_run(config, tmp_path / "run")
@@ -62,7 +61,7 @@ def test_killed_workers_change_nothing(quiet: dict[str, Run], backend: str, tmp_
     assert run.params_sha256() == quiet[backend].params_sha256()
 
 
-@pytest.mark.parametrize(("executor", "delay"), [("inline", 0.0), ("inline", 0.4), ("process", 0.2), ("process", 0.9)])
+@pytest.mark.parametrize(("executor", "delay"), [("inline", 0.0), ("process", 0.4)])
 def test_kill_nine_of_the_whole_run_and_resume(quiet: dict[str, Run], executor: str, delay: float, tmp_path: Path) -> None:
     """Kill at some moment after the journal has begun; resume, maybe kill again; the end is that of the unbroken run."""
     out = tmp_path / "run"

@@ -18,7 +18,7 @@ from baldwin.executors import ExecutorConfig
 from baldwin.executors.process import ProcessExecutor
 from baldwin.runs.interrupt import Signals
 from baldwin.runs.run import start, train
-from tests.runs.tools import baldwin, small
+from tests.runs.tools import in_process, small
 from tests.toys.sphere import SphereWorker
 
 TRAIN = ["train", "--env", "CartPole-v1", "-m", "policy.hidden=[8]", "algorithm.population=16", "stop.env_steps=1e9", "stop.score=null"]
@@ -36,18 +36,16 @@ def start_and_signal(out: Path, executor: str, delay: float, number: int, group:
     return process.returncode, errors
 
 
-@pytest.mark.parametrize(
-    ("executor", "delay"), [("process", 0.0), ("process", 0.3), ("process", 1.0), ("process", 2.0), ("inline", 0.0), ("inline", 1.0)]
-)
+@pytest.mark.parametrize(("executor", "delay"), [("process", 0.0), ("process", 0.5), ("process", 2.0), ("inline", 0.0)])
 def test_ctrl_c_at_any_moment_saves_and_says_how_to_go_on(executor: str, delay: float, tmp_path: Path) -> None:
     code, errors = start_and_signal(tmp_path / "run", executor, delay, signal.SIGINT, group=True)
     assert code == 130, errors
     assert re.search(r"stopped at generation \d+; saved. Go on with: baldwin resume", errors)
     assert "Traceback" not in errors
-    assert baldwin("evaluate", tmp_path / "run", "--episodes", 2).returncode == 0
+    assert in_process("evaluate", tmp_path / "run", "--episodes", 2).returncode == 0
 
 
-@pytest.mark.parametrize(("executor", "number"), [("ray", signal.SIGINT), ("ray", signal.SIGTERM), ("process", signal.SIGTERM)])
+@pytest.mark.parametrize(("executor", "number"), [("ray", signal.SIGTERM), ("process", signal.SIGTERM)])
 def test_other_executors_and_signals(executor: str, number: int, tmp_path: Path) -> None:
     code, errors = start_and_signal(tmp_path / "run", executor, 0.5, number, group=False)
     assert code == 130, errors

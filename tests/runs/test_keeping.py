@@ -102,7 +102,7 @@ def test_a_second_process_on_the_same_run_is_refused(tmp_path: Path) -> None:
     assert other.returncode == 2
     assert "is in use by process" in other.stderr
     train(run)
-    assert baldwin("resume", tmp_path / "run", "--quiet").returncode == 0
+    assert in_process("resume", tmp_path / "run", "--quiet").returncode == 0
 
 
 def test_train_refuses_a_directory_that_has_a_run(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_full_disk_ends_with_a_clear_message_and_an_intact_checkpoint(tmp_path
     assert checkpoint is not None
     assert complaints == []
     generation = checkpoint.generation
-    done = baldwin("resume", out, "-m", f"stop.generations={generation + 3}", "--quiet")
+    done = in_process("resume", out, "-m", f"stop.generations={generation + 3}", "--quiet")
     assert done.returncode == 0, done.stderr
     assert shown(out)["generations"] == generation + 3
 
@@ -234,7 +234,7 @@ def test_other_library_versions_are_told_on_resume(tmp_path: Path) -> None:
     run, complaints = resume(tmp_path / "run")
     run.close()
     assert "it may not go on bit for bit" in complaints[0]
-    said = baldwin("resume", tmp_path / "run").stderr
+    said = in_process("resume", tmp_path / "run").stderr
     assert "it may not go on bit for bit" in said
     assert "using an earlier one" not in said  # that is for damaged checkpoints
 

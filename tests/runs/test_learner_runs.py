@@ -16,7 +16,7 @@ from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
 from tests.runs.test_exactness import lines
-from tests.runs.tools import assassin, baldwin, in_process, shown, train_and_kill_twice, train_run
+from tests.runs.tools import assassin, in_process, shown, train_and_kill_twice, train_run
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -163,7 +163,7 @@ def test_what_auto_means_is_settled_when_a_run_begins(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_said_before_there_is_a_directory(overrides: list[str], message: str, tmp_path: Path) -> None:
-    done = baldwin("train", *(f"-m{o}" for o in overrides), "--out", tmp_path / "run")
+    done = in_process("train", *(f"-m{o}" for o in overrides), "--out", tmp_path / "run")
     assert done.returncode == 2, done.stderr
     assert message in done.stderr.replace("\n", " ")
     assert not (tmp_path / "run").exists()
@@ -179,7 +179,7 @@ def test_actor_lag_is_a_word_or_a_number() -> None:
 
 def test_divergence_stops_with_the_last_good_checkpoint(tmp_path: Path) -> None:
     options = [*SMALL, *KINDS["td3"], "algorithm.start_steps=420", "algorithm.critic_lr=1e30"]
-    done = baldwin("train", *(f"-m{o}" for o in options), "--out", tmp_path / "run", "--quiet")
+    done = in_process("train", *(f"-m{o}" for o in options), "--out", tmp_path / "run", "--quiet")
     assert done.returncode == 1
     text = done.stderr.replace("\n", " ")
     assert "the learner has diverged" in text
@@ -198,7 +198,7 @@ def test_an_environment_that_sometimes_breaks_costs_the_rest_of_its_segment_only
 
 def test_an_environment_that_always_breaks_ends_the_run(tmp_path: Path) -> None:
     own = ["env.id=tests.toys.worlds:BreaksLater", "env.max_episode_steps=10"]
-    done = baldwin("train", *(f"-m{o}" for o in (*SMALL, *KINDS["td3"], *own)), "--out", tmp_path / "run", "--quiet")
+    done = in_process("train", *(f"-m{o}" for o in (*SMALL, *KINDS["td3"], *own)), "--out", tmp_path / "run", "--quiet")
     assert done.returncode == 2
     assert "the wheel came off" in done.stderr
 

@@ -62,7 +62,7 @@ def assassin() -> Iterator[Callable[[float, float], list[int]]]:
 
 
 @pytest.mark.usefixtures("local_ray")
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_ray_workers_gives_the_same_hash(quiet: Run, workers: int, tmp_path: Path) -> None:
     run = train_run(small("Hopper-v5", "executor.name=ray", f"executor.workers={workers}"), tmp_path / "run")
     assert run.params_sha256() == quiet.params_sha256()
@@ -169,7 +169,8 @@ CHAOS = [
 ]
 
 
-@pytest.mark.parametrize(("seconds", "at_least"), [(20, 2), pytest.param(60, 5, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_killed_ray_workers_change_nothing checks the same for a few seconds
+@pytest.mark.parametrize(("seconds", "at_least"), [(60, 5)])
 @pytest.mark.usefixtures("local_ray")
 def test_chaos_changes_nothing(seconds: int, at_least: int, tmp_path: Path, assassin: Callable[[float, float], list[int]]) -> None:
     killed = assassin(6.0, 3.0)

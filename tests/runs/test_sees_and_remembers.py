@@ -14,7 +14,7 @@ from baldwin.config import load_config
 from baldwin.errors import ConfigError
 from baldwin.runs.build import build
 from baldwin.runs.run import start, train
-from tests.runs.tools import baldwin, in_process, shown, train_run
+from tests.runs.tools import in_process, shown, train_run
 
 TOYS = "tests.toys.sensors:"
 ES = ["algorithm.name=es", "algorithm.weight_decay=0", "policy.output_scale=1.0", "executor.name=inline", "run.episodes=64"]
@@ -206,7 +206,7 @@ def test_virtual_batch_norm_travels_with_the_policy(tmp_path: Path) -> None:
 def test_pong_is_filmed(tmp_path: Path) -> None:
     options = [*options_of("pong-convnet-lstm"), "executor.name=inline", "stop.generations=1"]
     train_run(load_config(None, [], options), tmp_path / "run")
-    done = baldwin("render", tmp_path / "run", "--video", tmp_path / "pong.gif")
+    done = in_process("render", tmp_path / "run", "--video", tmp_path / "pong.gif")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "pong.gif").stat().st_size > 1000
 
@@ -214,8 +214,8 @@ def test_pong_is_filmed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["algorithm.name=sac", "policy.memory=lstm"], "gradient learners train policies without memory so far"),
-        (["algorithm.name=aes-rl", "algorithm.learner=sac", "policy.memory=gru"], "gradient learners train policies without memory so far"),
+        (["algorithm.name=sac", "policy.memory=lstm"], "train policies without memory so far"),
+        (["algorithm.name=aes-rl", "algorithm.learner=sac", "policy.memory=gru"], "train policies without memory so far"),
         (["algorithm.name=sac", "policy.images={norm: virtual-batch}"], "virtual batch normalisation is for strategies"),
         (["algorithm.name=es", "policy.encoders={camra: small}"], "no sensor 'camra'"),
         (["algorithm.name=td3"], "td3 needs actions in a bounded Box; got Discrete"),

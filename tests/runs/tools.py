@@ -102,7 +102,7 @@ def train_and_kill_twice(options: Sequence[str], out: Path, delay: float) -> Non
         process.kill()
         process.wait()
         command = [sys.executable, "-m", "baldwin", "resume", str(out), "--quiet"]
-    done = baldwin("resume", out, "--quiet")
+    done = in_process("resume", out, "--quiet")
     assert done.returncode == 0, done.stderr
 
 

@@ -39,6 +39,12 @@ def test_growing_cap_grows_when_many_hit_it_and_never_shrinks() -> None:
     assert limit(algorithm) == 1000  # the environment's own
 
 
+def test_fixed_cap_stays() -> None:
+    algorithm = search(cap={"rule": "fixed", "start": 100})
+    metrics = generation(algorithm, [100] * 5, truncated=1.0)
+    assert limit(algorithm) == metrics["episode_cap"] == 100
+
+
 def test_twice_mean_cap_is_that_of_pytorch_es() -> None:
     algorithm = search(cap={"rule": "twice-mean", "start": 300})
     assert limit(algorithm) == 300

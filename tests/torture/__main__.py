@@ -1,6 +1,7 @@
 """python -m tests.torture [--minutes M] [--seed S] [--only NAME ...]: scenarios one after the other until the time is up.
 
-Each has a seed of its own; a failure prints the line that repeats it.
+Each has a seed of its own; a failure prints the line that repeats it, and its files are kept: times are part of a journal, so
+that a repeated scenario may damage another byte.
 """
 
 from __future__ import annotations
@@ -59,11 +60,13 @@ def main() -> int:
         print(f"{name} {seed}: {text} ({time.monotonic() - started:.1f} s)", flush=True)
         if not held:
             failures.append(f"python -m tests.torture --repeat --only {name} --seed {seed}")
-            print(f"repeat it: {failures[-1]}", flush=True)
+            kept = (folder / "scenario").rename(folder / f"failed-{name}-{seed}")
+            print(f"repeat it: {failures[-1]}\nits files: {kept}", flush=True)
         if args.repeat:
             break
         seed += 1
-    shutil.rmtree(folder, ignore_errors=True)
+    if not failures:
+        shutil.rmtree(folder, ignore_errors=True)
     print("\n" + "\n".join(f"{count:6} {what}" for what, count in sorted(counts.items())))
     print("\n".join(["", *failures]) if failures else "")
     print(f"{sum(counts.values()) - len(failures)} passed, {len(failures)} failed")

@@ -7,20 +7,23 @@ import shutil
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from baldwin.config import RunConfig
+from baldwin.config import RunConfig, load_config
 from baldwin.runs.resume import resume
 from baldwin.runs.run import start, train
-from tests.runs import test_hybrid_runs, test_learner_runs
+from tests.runs import test_hybrid_runs, test_learner_runs, test_sees_and_remembers
 from tests.runs.tools import small
 
-EXACT = ("es", "cem", "sep-cma-es", "td3", "sac", "cem-rl", "p-cem-rl")
-"""Algorithms whose hash does not depend on the order of arrival."""
+SEEING = ("lstm", "virtual-batch", "sac-images")
+EXACT = ("es", "cem", "sep-cma-es", "td3", "sac", "cem-rl", "p-cem-rl", *SEEING)
+"""Algorithms whose hash does not depend on the order of arrival, and policies with memory and images."""
 PAUSED, WHOLE = 3, 6  # generations
 
 
 def config_of(algorithm: str, generations: int, *overrides: str) -> RunConfig:
     """A run of a few seconds."""
     options = [f"stop.generations={generations}", "stop.env_steps=null", "run.checkpoint_every=1", *overrides]
+    if algorithm in SEEING:
+        return load_config(None, [], [*test_sees_and_remembers.options_of(algorithm), *options])
     if algorithm in test_learner_runs.KINDS:
         return test_learner_runs.small(algorithm, *options)
     if algorithm in test_hybrid_runs.KINDS:

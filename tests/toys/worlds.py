@@ -34,6 +34,34 @@ class Chase(gym.Env[np.ndarray, np.ndarray]):
         return np.concatenate([self._at, self._goal]).astype(np.float32)
 
 
+class DiscreteChase(Chase):
+    """The same on a line, with five moves to choose from."""
+
+    moves = (-0.5, -0.125, 0.0, 0.125, 0.5)
+
+    def __init__(self, masked: bool = False) -> None:
+        super().__init__(1)
+        self.action_space = spaces.Discrete(len(self.moves))
+        self._masked = masked
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        obs, _ = super().reset(seed=seed)
+        return obs, self._info()
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        info = self._info()
+        assert not self._masked or info["action_mask"][action], "an illegal action"
+        obs, reward, terminated, truncated, _ = super().step(np.array([2 * self.moves[action]]))
+        return obs, reward, terminated, truncated, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        """Moves away from the target are illegal, where there is a mask."""
+        if not self._masked:
+            return {}
+        towards = np.sign(self._goal[0] - self._at[0]) * np.array(self.moves) >= 0
+        return {"action_mask": towards}
+
+
 class Broken(Chase):
     """Goes wrong in a chosen way: at the first step, or in one episode out of three."""
 

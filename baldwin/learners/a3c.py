@@ -1,0 +1,236 @@
+"""A3C (Mnih et al. 2016, arXiv 1602.01783): workers compute gradients, which are applied as they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from baldwin.algorithm import AlgorithmEntry, BuildContext, register
+from baldwin.errors import Diverged
+from baldwin.learners.a2c import A2C
+from baldwin.learners.experience import Experience, from_segment
+from baldwin.learners.gae import GAEConfig
+from baldwin.learners.impala import MAX_LAG, Pending
+from baldwin.learners.on_policy import (
+    MAX_JOB_PARAMS,
+    METRIC,
+    STEP_ARRAYS,
+    LearnJob,
+    PolicyGradientAlgorithm,
+    PolicyGradientSpec,
+    obs_moments,
+    policy_gradient_spec,
+)
+from baldwin.learners.schedule import StepSchedule
+from baldwin.networks import PolicyConfig
+from baldwin.observations import VECTOR
+from baldwin.ops.moments import Moments
+from baldwin.rollout import MEMORY, CollectJob
+from baldwin.types import Job, Metrics, Outcome, Shared, State, Worker
+
+LEARNER = "learner"
+"""The key under which policy and values are shared with the workers."""
+GRADIENT, MOMENTS = "gradient", "obs_moments"
+
+
+class A3CConfig(GAEConfig):
+    """A3C: gradients computed by the workers and applied on arrival. Asynchronous."""
+
+    removed: ClassVar[dict[str, str]] = {"actor_lag": "workers never wait for each other here"}
+
+    name: Literal["a3c"] = "a3c"
+    block: PositiveInt = Field(1, description="Environments that one job steps together, in one call")
+    rollout_length: PositiveInt = Field(20, description="Steps of each environment in a segment")
+    lr: PositiveFloat | StepSchedule = Field(7e-4, description="Step size: a number, or {kind, start, end, env_steps}")
+    gae_lambda: float = Field(1.0, ge=0, le=1, description="1: returns; 0: one-step temporal differences")
+    normalize_advantage: bool = Field(False, description="Advantages of a batch get mean 0 and standard deviation 1")
+    optimizer: Literal["adam", "rmsprop"] = "rmsprop"
+
+    def make_learner(self, policy: PolicyConfig, **parts: Any) -> A3C:
+        """A new learner."""
+        return A3C(policy, self, **parts)
+
+    def check(self, policy: PolicyConfig, generations_kept: int) -> None:
+        """Rewards are seen by the workers only."""
+        super().check(policy, generations_kept)
+        if self.normalize_reward:
+            raise ValueError(
+                "a3c cannot normalise rewards, which its workers see first: use a2c or impala, or scale them in the environment"
+            )
+
+
+class A3C(A2C):
+    """A2C's loss; gradients and steps of the optimiser are apart."""
+
+    def gradient(self, experience: Experience) -> tuple[NDArray[np.float32], Metrics]:
+        """The gradient [D] of the loss of a segment, and the loss's parts."""
+        with self._updating(0):
+            loss, parts = self.loss(self.estimate(experience))
+            gradient = self._optimizer.gradient(loss)
+        return gradient.numpy(), {name: float(value.detach()) for name, value in parts.items()}
+
+    def apply(self, gradient: NDArray[np.float32], env_steps: int) -> Metrics:
+        """One step of the optimiser down a gradient, scaled to `max_grad_norm` where it is larger.
+
+        Raises:
+            Diverged: the gradient is not finite.
+        """
+        norm = float(np.linalg.norm(gradient))
+        if not np.isfinite(norm):
+            raise Diverged("a worker's gradient is not finite: the learner has diverged. Lower algorithm.lr")
+        limit = self.config.max_grad_norm
+        scale = 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))
+        with self._updating(env_steps):
+            self._optimizer.step(torch.from_numpy(gradient * np.float32(scale)))
+        self.updates += 1
+        return {"gradient_norm": norm}
+
+
+@dataclass(frozen=True, slots=True)
+class GradientJob:
+    """Collect a segment, and compute the gradient of its loss."""
+
+    collect: CollectJob
+    learner: PolicyGradientSpec
+    params: NDArray[np.float32] | None  # of policy and values; None: those shared as `LEARNER` in the actor's version
+
+    @property
+    def kind(self) -> str:
+        """gradient, for the timeline."""
+        return "gradient"
+
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        """The ticket of the segment."""
+        return self.collect.tickets
+
+    @property
+    def stream(self) -> int | None:
+        """That of the segment."""
+        return self.collect.stream
+
+    def run(self, worker: Worker) -> list[Outcome]:
+        """The gradient, what the learner reports, and how the episodes went; not the observations."""
+        collected = worker.collect(self.collect)
+        version = self.collect.actor_version
+        learner = self.learner.make(np.array(worker.shared(LEARNER, version)["params"] if self.params is None else self.params))
+        if not isinstance(learner, A3C):
+            raise TypeError(f"expected A3C, got {type(learner).__name__}")
+        learner.normalize(Moments.unpack(self.collect.obs_moments))
+        experience = from_segment({**collected.arrays, **collected.derived}, self.learner.env.obs)
+        gradient, metrics = learner.gradient(experience)
+        arrays = {name: collected.arrays[name] for name in (*STEP_ARRAYS, MEMORY) if name in collected.arrays}
+        arrays |= {METRIC + name: np.array(value) for name, value in metrics.items()}
+        derived = {GRADIENT: gradient} if gradient.size > MAX_JOB_PARAMS else {}
+        arrays |= {} if derived else {GRADIENT: gradient}
+        if VECTOR in experience.obs:
+            arrays[MOMENTS] = obs_moments(experience).pack()
+        return [
+            Outcome(
+                collected.ticket,
+                collected.fitness,
+                env_steps=collected.env_steps,
+                arrays=arrays,
+                derived=derived,
+                replayed_steps=collected.replayed_steps,
+                reason=collected.reason,
+                actor_steps=1,
+            )
+        ]
+
+
+class A3CAlgorithm(PolicyGradientAlgorithm):
+    """Each stream's gradient is applied when it arrives; its next segment is collected with what came out."""
+
+    counters = (*PolicyGradientAlgorithm.counters, "_asked")
+    learner: A3C
+
+    def __init__(self, learner: A3C, config: A3CConfig, context: BuildContext, spec: PolicyGradientSpec) -> None:
+        super().__init__(learner, config, context, spec)
+        self._asked = 0
+        self._pending: dict[int, Pending] = {}
+        self._shared_learners: set[int] = set()
+        self._actors[0][LEARNER] = learner.nets.params.numpy().copy()
+
+    def publish(self) -> list[Shared]:
+        """And policy with values, where they are too large to travel with every job."""
+        found = super().publish()
+        oldest = min(self._actors)
+        return found + [
+            Shared(LEARNER, s.version, {"params": self._actors[s.version][LEARNER]}, oldest) for s in found if s.key != "center"
+        ]
+
+    @property
+    def replayable(self) -> bool:
+        """Where gradients are small enough to be journaled; observations are not needed."""
+        return self.learner.nets.params.numel() <= MAX_JOB_PARAMS
+
+    def _next_job(self) -> int | None:
+        busy = {p.stream for p in self._pending.values()}
+        idle = [stream for stream in range(self._config.streams) if stream not in busy]
+        if not idle or self._learned - min(self._actors) > MAX_LAG:
+            return None
+        chosen = min(idle, key=lambda stream: (stream - self._asked) % self._config.streams)
+        self._pending[self._asked] = Pending(chosen, self._learned)
+        self._asked += 1
+        return self._open_tickets(self._asked - 1, [self._asked - 1])
+
+    def _make_job(self, number: int) -> Job:
+        pending = self._pending[number]
+        collect = self._collect_job(number, pending.stream, pending.actor_version)
+        params = self._actors[pending.actor_version][LEARNER]
+        return GradientJob(collect, self._spec, params if params.size <= MAX_JOB_PARAMS else None)
+
+    def _learn_job(self, ticket: int) -> LearnJob:
+        raise TypeError("workers of a3c compute gradients, not updates")
+
+    def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        metrics = None
+        for outcome in outcomes:
+            pending = self._pending.pop(outcome.ticket)
+            self._follow(pending.stream, outcome)
+            if not outcome.failed:
+                metrics = self._apply(pending, outcome) or metrics
+            needed = {p.actor_version for p in self._pending.values()} | {self._learned}
+            self._actors = {n: actor for n, actor in self._actors.items() if n in needed}
+            self._shared_actors &= needed
+            self._shared_learners &= needed
+        return metrics
+
+    def _apply(self, pending: Pending, outcome: Outcome) -> Metrics | None:
+        found = {name.removeprefix(METRIC): float(value) for name, value in outcome.arrays.items() if name.startswith(METRIC)}
+        found |= self.learner.apply(np.array({**outcome.arrays, **outcome.derived}[GRADIENT]), self.learning_steps)
+        found["staleness"] = float(self._learned - pending.actor_version)
+        if self._context.policy.normalize_obs and MOMENTS in outcome.arrays:
+            self.moments = self.moments.merge(Moments.unpack(np.asarray(outcome.arrays[MOMENTS])))
+        metrics = self._count_update(outcome.env_steps, found, 1)
+        self._actors[self._learned] = self._current_actor() | {LEARNER: self.learner.nets.params.numpy().copy()}
+        return metrics
+
+    def state_dict(self) -> State:
+        """And open jobs."""
+        return super().state_dict() | {"pending": {str(ticket): asdict(p) for ticket, p in self._pending.items()}}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        super().load_state_dict(state)
+        self._shared_learners = set()
+        self._pending = {int(ticket): Pending(**p) for ticket, p in state["pending"].items()}
+
+
+def build_a3c(config: A3CConfig, context: BuildContext) -> A3CAlgorithm:
+    """The algorithm of the config."""
+    spec = policy_gradient_spec(config, context)
+    learner = spec.make()
+    if not isinstance(learner, A3C):
+        raise TypeError(f"expected A3C, got {type(learner).__name__}")
+    return A3CAlgorithm(learner, config, context, spec)
+
+
+register(AlgorithmEntry(A3CConfig, build_a3c, "learner", "arXiv 1602.01783", asynchronous=True))

@@ -1,0 +1,204 @@
+"""What learners that sample a replay buffer have in common: batches, precision, threads, and what an update reports."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from baldwin.config_base import ConfigModel
+from baldwin.envs import EnvSpec
+from baldwin.errors import ConfigError, Diverged
+from baldwin.networks import Network, Normalizer, Obs, PolicyConfig, StackedNetwork
+from baldwin.observations import Observation, ObservationSpec
+from baldwin.ops import seeds
+from baldwin.ops.moments import Moments
+from baldwin.ops.targets import bootstrap_discount
+from baldwin.ops.threads import auto_threads, threads
+from baldwin.types import Batch, Metrics, State
+
+BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
+IMAGE_BATCHES_PER_SAMPLE = 2
+NO_MEMORY = "learners with a replay buffer train policies without memory so far: leave it out, or use algorithm.name=ppo or es"
+NO_VIRTUAL_BATCH_NORM = (
+    "virtual batch normalisation is for strategies: a gradient learner would have to take its statistics at every update. Use norm: none"
+)
+
+
+class BatchSampler(Protocol):
+    """Where batches come from: a replay buffer, or a view of one."""
+
+    def sample(self, k: int, batch_size: int, n_step: int = 1, gamma: float = 1.0) -> Batch:
+        """k batches [k, B, ...] of windows of up to `n_step` steps."""
+
+
+class LearnerConfig(ConfigModel):
+    """One update of a learner that samples a replay buffer."""
+
+    renamed: ClassVar[dict[str, str]] = {"batch": "batch_size"}
+
+    batch_size: PositiveInt = Field(256, description="Transitions per update")
+    gamma: float = Field(0.99, gt=0, le=1, description="Discount")
+    tau: float = Field(0.005, gt=0, le=1, description="Polyak coefficient of the target networks")
+    n_step: PositiveInt = Field(1, description="Rewards that are summed before the bootstrap; windows stop at episode ends")
+    threads: PositiveInt | Literal["auto"] = Field(
+        "auto",
+        description="CPU threads of an update; auto: one for small networks, else the cores, but at most four. Part of the run's identity",
+    )
+    device: Literal["cpu", "cuda", "auto"] = Field("cpu", description="Where updates are computed")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of matrix products; bfloat16 pays only on processors that have it (see docs/benchmarks.md)"
+    )
+
+    def resolved(self) -> Self:
+        """The same with `auto` replaced by what it means on this machine."""
+        device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
+        return self.model_copy(update={"device": device})
+
+    def resolved_for(self, env: EnvSpec) -> Self:
+        """The same with the threads that images call for."""
+        return self.model_copy(update={"threads": auto_threads(bool(env.obs.images))}) if self.threads == "auto" else self
+
+    def on_cpu(self) -> Self:
+        """The same computed on a CPU."""
+        return self.model_copy(update={"device": "cpu"})
+
+
+class TensorBatch(NamedTuple):
+    """One batch as the losses need it; observations are normalised."""
+
+    obs: Obs  # [B, ...]
+    action: Tensor  # [B, A], or [B] indices
+    reward: Tensor  # [B]
+    next_obs: Obs  # [B, ...]
+    discount: Tensor  # [B], gamma^n, zero after a termination
+
+
+class ReplayLearner(ABC):
+    """Owns networks, optimisers and targets; never an environment, a buffer or a logger."""
+
+    config: LearnerConfig
+
+    def __init__(self, policy: PolicyConfig, config: LearnerConfig, *, obs: ObservationSpec, seed: int) -> None:
+        self._has_images = bool(obs.images)
+        resolved = config.resolved()
+        self._threads = auto_threads(self._has_images) if resolved.threads == "auto" else resolved.threads
+        self.device = torch.device(resolved.device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("algorithm.device=cuda, but this machine has no usable GPU. Use algorithm.device=cpu or auto")
+        self._seed, self._policy_config = seed, policy
+        self.updates = 0  # of the critics
+        self._calls = 0  # each call that trains has random numbers of its own
+        self._generator = torch.Generator(self.device)
+        self.normalize(Moments.empty(obs.vector_size))
+
+    def normalize(self, moments: Moments) -> None:
+        """Use these observation statistics from now on."""
+        self._normalizer = Normalizer(self._policy_config, moments).to(self.device)
+
+    @abstractmethod
+    def networks(self) -> dict[str, StackedNetwork]:
+        """The networks that are trained, by the names that metrics have."""
+
+    @abstractmethod
+    def train(self, sampler: BatchSampler, k: int) -> Metrics:
+        """k updates as in the paper; the means of what they report."""
+
+    @abstractmethod
+    def actor_vectors(self) -> NDArray[np.float32]:
+        """The greedy policies' parameters [P, D]."""
+
+    def acting_vector(self, number: int) -> NDArray[np.float32]:
+        """The parameters [D] that collect segment `number`."""
+        vectors = self.actor_vectors()
+        return np.asarray(vectors[0], np.float32)
+
+    @abstractmethod
+    def q_values(self, obs: Observation, action: NDArray[Any] | None = None) -> NDArray[np.float32]:
+        """Values [B] for raw observations [B, ...] and these actions, or the greedy ones."""
+
+    @abstractmethod
+    def state_dict(self) -> State:
+        """Networks, optimisers and counters; observation statistics belong to whoever calls `normalize`."""
+
+    @abstractmethod
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+
+    def _run_updates(self, sampler: BatchSampler, k: int, update: Callable[[TensorBatch], dict[str, Tensor]], rows: int = 1) -> Metrics:
+        """Make k updates, a batch each. What they report is averaged at the end: a mean costs as much as a small layer."""
+        if not k:
+            return {}
+        with self._compute_context():
+            self._generator.manual_seed(seeds.mix(self._seed, seeds.Stream.LEARN, self._calls))
+            self._calls += 1
+            reports: dict[str, list[Tensor]] = {}
+            for network in self.networks().values():
+                network.params.grad = None  # report only gradients of these updates
+            before = self.updates
+            for batch in self._sample_batches(sampler, k, rows):
+                for name, value in update(batch).items():
+                    reports.setdefault(name, []).append(value)
+        means = {}
+        for name, values in reports.items():
+            each = torch.stack(values).float().view(len(values), -1).mean(1)
+            bad = (~torch.isfinite(each)).nonzero()
+            if len(bad):
+                where = f"batch {int(bad[0]) + 1} of {k}, drawn after {before} updates"
+                raise Diverged(f"{name} is {float(each[bad[0]])} in {where}: the learner has diverged. Lower the learning rates")
+            means[name] = float(each.mean())
+        for name, network in self.networks().items():
+            if network.params.grad is not None:
+                means[f"{name}_gradient_norm"] = float(network.params.grad.norm())
+        return means
+
+    def _sample_batches(self, sampler: BatchSampler, k: int, rows: int) -> Iterator[TensorBatch]:
+        """k batches, `rows` times as large; a few dozen are sampled in one call."""
+        config = self.config
+        at_once = IMAGE_BATCHES_PER_SAMPLE if self._has_images else BATCHES_PER_SAMPLE
+        for first in range(0, k, at_once):
+            sampled = sampler.sample(min(at_once, k - first), rows * config.batch_size, config.n_step, config.gamma)
+            obs, next_obs = self._prepare(sampled.obs), self._prepare(sampled.next_obs)
+            action, reward, terminated, steps = (
+                torch.from_numpy(np.ascontiguousarray(a)).to(self.device)
+                for a in (sampled.action, sampled.reward, sampled.terminated, sampled.steps)
+            )
+            discount = bootstrap_discount(config.gamma, steps, terminated)
+            for n in range(len(reward)):
+                pick = {key: x[n] for key, x in obs.items()}, {key: x[n] for key, x in next_obs.items()}
+                yield TensorBatch(pick[0], action[n], reward[n], pick[1], discount[n])
+
+    def _prepare(self, obs: Observation) -> Obs:
+        """Raw observations as normalised tensors; images and masks stay as they are."""
+        writable = {key: np.require(a, requirements=["C", "W"]) for key, a in obs.items()}  # torch warns of those from Ray's store
+        return self._normalizer({key: torch.from_numpy(a).to(self.device) for key, a in writable.items()})
+
+    @contextlib.contextmanager
+    def _compute_context(self) -> Iterator[None]:
+        """Threads and precision of the config inside; what was set before again afterwards."""
+        half = self.config.precision == "bfloat16"
+        with threads(self._threads), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            yield
+
+
+def check_trainable(network: Network, policy: PolicyConfig) -> Network:
+    """The network, if batches of single transitions can train it.
+
+    Raises:
+        ConfigError: it has memory, or virtual batch normalisation.
+    """
+    if network.state_size or policy.has_virtual_batch_norm:
+        raise ConfigError(NO_MEMORY if network.state_size else NO_VIRTUAL_BATCH_NORM)
+    return network
+
+
+def only(obs: Obs) -> Obs:
+    """A batch [B, ...] as that of a single actor, [1, B, ...]."""
+    return {key: x[None] for key, x in obs.items()}

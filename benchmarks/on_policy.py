@@ -1,0 +1,226 @@
+"""On-policy learners and DQN: steps/s of whole runs against Stable-Baselines3 and RLlib, where the time goes, and scaling."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from baldwin.config import load_config
+from baldwin.ops.threads import cores
+from baldwin.runs.build import build
+from baldwin.runs.run import Run, start, train
+from baldwin.types import CENTER, Shared
+from benchmarks.learners import SB3
+from benchmarks.tools import HERE, peer_python, spread, table
+
+RLLIB = ["ray[rllib]==2.60.0", "torch==2.13.0"]
+EQUAL = [
+    "algorithm.n_envs=8",
+    "algorithm.block=4",
+    "policy.hidden=[64,64]",
+    "run.evaluate_every=1000000",
+    "run.checkpoint_every=20",
+    "run.episodes=1",
+]
+LINES = "algorithm.steps_per_epoch=2000"
+CASES: dict[str, tuple[list[str], list[str]]] = {
+    "PPO HalfCheetah-v5, batch 256": (
+        [
+            "--algo=ppo",
+            "env.id=HalfCheetah-v5",
+            *EQUAL,
+            LINES,
+            "algorithm.rollout_length=256",
+            "algorithm.batch_size=256",
+            "algorithm.epochs=10",
+        ],
+        ["ppo", "HalfCheetah-v5", "--n-steps", "256", "--batch", "256", "--epochs", "10"],
+    ),
+    "PPO HalfCheetah-v5, batch 64": (
+        [
+            "--algo=ppo",
+            "env.id=HalfCheetah-v5",
+            *EQUAL,
+            LINES,
+            "algorithm.rollout_length=256",
+            "algorithm.batch_size=64",
+            "algorithm.epochs=10",
+        ],
+        ["ppo", "HalfCheetah-v5", "--n-steps", "256", "--batch", "64", "--epochs", "10"],
+    ),
+    "PPO CartPole-v1, 32 steps, batch 256, 20 epochs": (
+        [
+            "--algo=ppo",
+            "env.id=CartPole-v1",
+            *EQUAL,
+            LINES,
+            "algorithm.rollout_length=32",
+            "algorithm.batch_size=256",
+            "algorithm.epochs=20",
+        ],
+        ["ppo", "CartPole-v1", "--n-steps", "32", "--batch", "256", "--epochs", "20"],
+    ),
+    "A2C HalfCheetah-v5, 5 steps": (
+        ["--algo=a2c", "env.id=HalfCheetah-v5", *EQUAL, LINES, "algorithm.rollout_length=5"],
+        ["a2c", "HalfCheetah-v5", "--n-steps", "5"],
+    ),
+    "DQN CartPole-v1, one update every 4 steps": (
+        ["--algo=dqn", "env.id=CartPole-v1", "policy.hidden=[64,64]", "algorithm.double=false", *EQUAL[3:], LINES],
+        ["dqn", "CartPole-v1", "--n-envs", "1", "--n-steps", "4"],
+    ),
+}
+
+
+def ours(options: Sequence[str], executor: str, seconds: float) -> float:
+    """Steps/s of a whole run with journal, metrics and checkpoints, from the second line of metrics on."""
+    algorithm = options[0].removeprefix("--algo=")
+    marks: list[tuple[float, int]] = []
+
+    def watch(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line:
+            marks.append((time.perf_counter(), int(line["env_steps"])))
+
+    own = [f"executor.name={executor}", f"stop.wall_seconds={seconds + 4}", "stop.env_steps=null", "stop.score=null"]
+    env = next(o.removeprefix("env.id=") for o in options if o.startswith("env.id="))
+    config = load_config(None, [], [*options[1:], *own, f"algorithm.name={algorithm}", f"env.id={env}"])
+    with tempfile.TemporaryDirectory() as folder:
+        train(start(config, Path(folder) / "run"), [watch])
+    return (marks[-1][1] - marks[1][1]) / (marks[-1][0] - marks[1][0])
+
+
+def sb3(arguments: Sequence[str], vec: str, threads: int, seconds: float) -> float:
+    command = [str(peer_python("sb3", SB3)), str(HERE / "sb3_on_policy_peer.py"), *arguments]
+    done = subprocess.run(
+        [*command, "--vec", vec, "--threads", str(threads), "--seconds", str(seconds)], capture_output=True, text=True, check=True
+    )
+    return float(json.loads(done.stdout.splitlines()[-1])["steps_per_second"])
+
+
+def rllib(seconds: float) -> float:
+    command = [str(peer_python("rllib", RLLIB)), str(HERE / "rllib_peer.py"), "CartPole-v1", "--seconds", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1])["steps_per_second"])
+
+
+def peers(repeats: int, seconds: float) -> None:
+    """Ours with the process and the inline executor; SB3's best of both vector environments, on one thread and on all cores."""
+    rows, cartpole = [], 0.0
+    for label, (options, arguments) in CASES.items():
+        mine: dict[str, list[float]] = {"process": [], "inline": []}
+        theirs: list[float] = []
+        for _ in range(repeats):
+            for executor, found in mine.items():
+                found.append(ours(options, executor, seconds))
+            kinds = ["dummy"] if arguments[0] == "dqn" else ["dummy", "subproc"]
+            theirs.append(max(sb3(arguments, vec, n, seconds) for vec in kinds for n in {1, cores()}))
+        best = max(mine, key=lambda name: statistics.median(mine[name]))
+        ratios = [a / b for a, b in zip(mine[best], theirs, strict=True)]
+        rows.append([label, spread(mine["process"]), spread(mine["inline"]), spread(theirs), spread(ratios, 2)])
+        if label.startswith("PPO CartPole"):
+            cartpole = statistics.median(mine[best])
+    table("Steps/s of whole runs, 64-64 networks", ["what", "baldwin, process", "baldwin, inline", "SB3, best", "ratio"], rows)
+    other = [rllib(seconds) for _ in range(repeats)]
+    table(
+        "PPO CartPole-v1 against RLlib's new API stack, 8 environments, 32 steps, batch 256, 20 epochs",
+        ["baldwin steps/s", "RLlib steps/s", "ratio"],
+        [[f"{cartpole:,.0f}", spread(other), f"{cartpole / statistics.median(other):.1f}"]],
+    )
+
+
+def shares(env: str = "HalfCheetah-v5", rounds: int = 8) -> None:
+    """Where the time of one round of PPO goes, in one process."""
+    config = load_config(
+        None, [], ["algorithm.name=ppo", f"env.id={env}", *EQUAL, LINES, "algorithm.rollout_length=256", "algorithm.batch_size=256"]
+    )
+    parts = build(config)
+    worker, algorithm = parts.worker_spec(), parts.algorithm
+    worker.receive(Shared(CENTER, 0, algorithm.policy_state(), 0))
+    collect = learn = steps = 0.0
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        outcomes = [o for job in algorithm.ask(8) for o in job.run(worker)]
+        middle = time.perf_counter()
+        for outcome in outcomes:
+            algorithm.tell([outcome])
+        collect, learn = collect + middle - begun, learn + time.perf_counter() - middle
+        steps += sum(o.env_steps for o in outcomes)
+    bare = bare_simulator(env, int(steps))
+    rows = [
+        ["simulator alone", f"{bare / steps * 1e6:.1f}", f"{bare / (collect + learn):.2f}"],
+        ["policy and bookkeeping of collecting", f"{(collect - bare) / steps * 1e6:.1f}", f"{(collect - bare) / (collect + learn):.2f}"],
+        ["learning, 10 epochs of batches of 256", f"{learn / steps * 1e6:.1f}", f"{learn / (collect + learn):.2f}"],
+    ]
+    table(f"PPO on {env}: microseconds of one step in one process", ["what", "us", "share"], rows)
+
+
+def bare_simulator(env: str, steps: int) -> float:
+    """Seconds for so many steps of the vector environment with constant actions."""
+    import numpy as np
+
+    from baldwin.envs import EnvConfig, check_env, make_vector_env
+
+    config = EnvConfig(id=env)
+    spec = check_env(config)
+    envs, ids = make_vector_env(config, spec, 4), np.arange(4, dtype=np.int32)
+    envs.open(np.arange(4), 0)
+    envs.reset(ids)
+    actions = np.zeros((4, *(spec.action_space.shape or ())), np.float32)
+    begun = time.perf_counter()
+    for n in range(steps // 4):
+        if n % 1000 == 999:
+            envs.reset(ids)
+        envs.step(actions, ids)
+    return time.perf_counter() - begun
+
+
+def scaling() -> None:
+    """Simulated workers with measured costs: steps per simulated second of PPO and IMPALA."""
+    rows = []
+    for name, extra in (("ppo", ["algorithm.epochs=4"]), ("impala", ["algorithm.segments_per_update=4"])):
+        for workers in (1, 2, 8, 64, 1000):
+            n_envs = 4 * max(8, min(workers, 256))
+            options = [f"algorithm.name={name}", "env.id=CartPole-v1", f"algorithm.n_envs={n_envs}", "algorithm.block=4", *extra]
+            options += [
+                "algorithm.rollout_length=20",
+                "algorithm.steps_per_epoch=4000",
+                "executor.name=virtual",
+                f"executor.workers={workers}",
+            ]
+            config = load_config(None, [], [*options, "stop.env_steps=12000", "run.evaluate_every=1000000"])
+            rows.append([name, str(workers), *_simulate(config)])
+    table(
+        "Simulated workers, CartPole-v1, segments of 4 x 20 steps",
+        ["algorithm", "workers", "steps per simulated second", "staleness"],
+        rows,
+    )
+
+
+def _simulate(config) -> list[str]:  # type: ignore[no-untyped-def]
+    from baldwin.executors import make_executor
+    from baldwin.runs.loop import Told, loop
+
+    parts = build(config)
+    executor = make_executor(config.executor, parts.worker_spec)
+    stale: list[float] = []
+    for event in loop(parts.algorithm, executor):
+        if isinstance(event, Told) and event.metrics:
+            stale.append(event.metrics.get("staleness", 0.0))
+        if parts.algorithm.env_steps >= 12_000:
+            break
+    return [f"{parts.algorithm.env_steps / executor.now:,.0f}", f"{statistics.mean(stale):.1f}" if stale else "-"]  # type: ignore[attr-defined]
+
+
+def main(repeats: int, seconds: float) -> None:
+    shares()
+    peers(repeats, seconds)
+    scaling()
+
+
+if __name__ == "__main__":
+    main(1, float(sys.argv[1]) if len(sys.argv) > 1 else 8.0)

@@ -1,0 +1,54 @@
+"""Pieces of policy-gradient losses, and the noise of noisy layers, with numbers worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from baldwin.ops.noisy import factorized_noise, initial_sigma, signed_root
+from baldwin.ops.policy_loss import approx_kl, clip_fraction, clipped_surrogate, clipped_value_loss
+
+
+def test_surrogate_by_hand() -> None:
+    """The gradient stops where the ratio has left the range in the direction that the advantage wants, and only there."""
+    ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1], requires_grad=True)
+    advantage = torch.tensor([2.0, -2.0, 2.0, -2.0, 1.0])
+    value = clipped_surrogate(ratio, advantage, 0.2)
+    assert value.tolist() == pytest.approx([2.4, -3.0, 1.0, -1.6, 1.1])
+    value.sum().backward()
+    assert ratio.grad is not None
+    assert ratio.grad.tolist() == [0.0, -2.0, 2.0, 0.0, 1.0]
+
+
+def test_clipped_values_by_hand() -> None:
+    """Old 0, target 1, clip 0.2: a value of 0.5 counts as 0.2; one of 0.1 as it is. Two components add up."""
+    value = torch.tensor([[0.5, 0.1], [0.5, 0.1]])
+    assert clipped_value_loss(value, torch.zeros(2, 2), torch.ones(2, 2), 0.2).item() == pytest.approx(0.64 + 0.81)
+
+
+def test_kl_and_clip_fraction_as_stable_baselines_computes_them() -> None:
+    """approx_kl = mean((exp(log_ratio) - 1) - log_ratio); clip_fraction = mean(|ratio - 1| > clip_range)."""
+    log_ratio = torch.tensor([0.0, 0.1, -0.3])
+    expected = np.mean((np.exp([0.0, 0.1, -0.3]) - 1) - np.array([0.0, 0.1, -0.3]))
+    assert approx_kl(log_ratio).item() == pytest.approx(expected, rel=1e-5)
+    assert clip_fraction(log_ratio.exp(), 0.2).item() == pytest.approx(1 / 3)
+
+
+def test_factorised_noise() -> None:
+    assert signed_root(np.array([-4.0, 0.0, 9.0])).tolist() == [-2.0, 0.0, 3.0]
+    shapes = ((8, 1, 3, 3), (8,), (2, 3), (2,), (4, 2), (4,))
+    rng, again = np.random.default_rng(1), np.random.default_rng(1)
+    noise = factorized_noise(rng, shapes)
+    assert not noise[: 72 + 8].any()  # convolutions have none
+    out, fan_in = signed_root(again.standard_normal(2)), signed_root(again.standard_normal(3))
+    np.testing.assert_allclose(noise[80:86].reshape(2, 3), np.outer(out, fan_in), rtol=1e-6)
+    np.testing.assert_allclose(noise[86:88], out, rtol=1e-6)
+    assert np.linalg.matrix_rank(noise[88:96].reshape(4, 2)) == 1
+
+
+def test_sigma_at_the_start() -> None:
+    sigma = initial_sigma(((8, 1, 3, 3), (8,), (2, 3), (2,)))
+    np.testing.assert_allclose(sigma, [*[0.0] * 80, *[0.5 / math.sqrt(3)] * 8], rtol=1e-6)

@@ -1,0 +1,92 @@
+"""Environments that need memory, several discounts, or the length of a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Recall(gym.Env[np.ndarray, Any]):
+    """A sign is shown at the first step only; the last action must repeat it. Chance is 0."""
+
+    def __init__(self, length: int = 5) -> None:
+        self.observation_space = spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._length = length
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._sign, self._steps = int(self.np_random.integers(2)), 0
+        return np.array([2 * self._sign - 1, 0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        over = self._steps == self._length
+        reward = (1.0 if int(action) == self._sign else -1.0) if over else 0.0
+        return np.array([0, self._steps == self._length - 1], np.float32), reward, over, False, {}
+
+
+class TwoRewards(gym.Env[np.ndarray, Any]):
+    """Three actions at the first step. One pays 1 at once; one pays 3 after ten steps; one pays 2 at once and costs 9 a step later.
+
+    `soon` is what is paid at once, `late` what follows. With a discount of 0.1 on everything the trap pays best, with 1 on everything the
+    noise of `late` hides it; each component with its own discount finds the patient action.
+    """
+
+    def __init__(self, vector: bool = False) -> None:
+        self.observation_space = spaces.Box(0, 1, (2,), np.float32)
+        self.action_space = spaces.Discrete(3)
+        self._vector = vector
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps, self._chosen = 0, 0
+        return self._see(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        if self._steps == 0:
+            self._chosen = int(action)
+        soon = (1.0, 0.0, 2.0)[self._chosen] if self._steps == 0 else 0.0
+        late = 3.0 if self._chosen == 1 and self._steps == 9 else -9.0 if self._chosen == 2 and self._steps == 1 else 0.0
+        self._steps += 1
+        over = self._steps == 10
+        if self._vector:
+            return self._see(), np.array([soon, late], np.float32), over, False, {}
+        return self._see(), soon + late, over, False, {"reward": {"soon": soon, "late": late}}
+
+    def _see(self) -> np.ndarray:
+        return np.array([self._steps == 0, self._steps / 10], np.float32)
+
+
+class Skips(gym.Env[np.ndarray, Any]):
+    """At the first step: 1 after one frame, or 1.5 after ten. The world says how many frames a step took."""
+
+    def __init__(self, says: bool = True) -> None:
+        self.observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._says = says
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self._steps == 0:
+            self._chosen = int(action)
+        self._steps += 1
+        over = self._steps == 2
+        reward = (1.0, 1.5)[self._chosen] if over else 0.0
+        info = {"elapsed": 10 if self._chosen else 1} if self._says else {}
+        return np.array([self._steps / 2], np.float32), reward, over, False, info
+
+
+class Changes(TwoRewards):
+    """Gives other reward components at its third step than before."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, {"reward": {"goal": 1.0}} if self._steps == 3 else info
