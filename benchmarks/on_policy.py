@@ -24,11 +24,13 @@ EQUAL = [
     "algorithm.n_envs=8",
     "algorithm.block=4",
     "policy.hidden=[64,64]",
+    "policy.normalize_obs=false",
     "run.evaluate_every=1000000",
     "run.checkpoint_every=20",
     "run.episodes=1",
 ]
 LINES = "algorithm.steps_per_epoch=2000"
+PLAIN = "algorithm.normalize_reward=false"
 CASES: dict[str, tuple[list[str], list[str]]] = {
     "PPO HalfCheetah-v5, batch 256": (
         [
@@ -36,6 +38,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             "env.id=HalfCheetah-v5",
             *EQUAL,
             LINES,
+            PLAIN,
             "algorithm.rollout_length=256",
             "algorithm.batch_size=256",
             "algorithm.epochs=10",
@@ -48,6 +51,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             "env.id=HalfCheetah-v5",
             *EQUAL,
             LINES,
+            PLAIN,
             "algorithm.rollout_length=256",
             "algorithm.batch_size=64",
             "algorithm.epochs=10",
@@ -60,14 +64,19 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             "env.id=CartPole-v1",
             *EQUAL,
             LINES,
+            PLAIN,
             "algorithm.rollout_length=32",
             "algorithm.batch_size=256",
             "algorithm.epochs=20",
         ],
         ["ppo", "CartPole-v1", "--n-steps", "32", "--batch", "256", "--epochs", "20"],
     ),
+    "A2C CartPole-v1, 5 steps": (
+        ["--algo=a2c", "env.id=CartPole-v1", *EQUAL, LINES, PLAIN, "algorithm.rollout_length=5"],
+        ["a2c", "CartPole-v1", "--n-steps", "5"],
+    ),
     "A2C HalfCheetah-v5, 5 steps": (
-        ["--algo=a2c", "env.id=HalfCheetah-v5", *EQUAL, LINES, "algorithm.rollout_length=5"],
+        ["--algo=a2c", "env.id=HalfCheetah-v5", *EQUAL, LINES, PLAIN, "algorithm.rollout_length=5"],
         ["a2c", "HalfCheetah-v5", "--n-steps", "5"],
     ),
     "DQN CartPole-v1, one update every 4 steps": (
@@ -86,7 +95,8 @@ def ours(options: Sequence[str], executor: str, seconds: float) -> float:
         if "return_mean" in line:
             marks.append((time.perf_counter(), int(line["env_steps"])))
 
-    own = [f"executor.name={executor}", f"stop.wall_seconds={seconds + 4}", "stop.env_steps=null", "stop.score=null"]
+    own = ["algorithm.block=8"] if executor == "inline" and algorithm != "dqn" else []  # one process steps all of them in one call
+    own += [f"executor.name={executor}", f"stop.wall_seconds={seconds + 4}", "stop.env_steps=null", "stop.score=null"]
     env = next(o.removeprefix("env.id=") for o in options if o.startswith("env.id="))
     config = load_config(None, [], [*options[1:], *own, f"algorithm.name={algorithm}", f"env.id={env}"])
     with tempfile.TemporaryDirectory() as folder:

@@ -16,6 +16,7 @@ from baldwin.errors import missing_extra
 
 ATARI_PREFIX = "ALE/"
 MIN_SIDE = 5  # pixels
+SCREEN = (210, 160)  # height, width
 INCOMPLETE_STATES = frozenset({"qbert", "tetris"})
 """Games of ALE 0.12 that go on differently from a saved state; of all 104 these were found."""
 
@@ -27,6 +28,7 @@ class AtariConfig(ConfigModel):
     max_frames: bool = Field(True, description="Show the maximum of the last two of them: some sprites flicker")
     grey: bool = Field(True, description="Grey pictures; otherwise RGB")
     size: PositiveInt | list[PositiveInt] | None = Field(84, description="Side in pixels, or [height, width]; null: 210 x 160 as they are")
+    crop: list[int] | None = Field(None, description="[top, bottom]: only these of the 210 rows; null: all. Pong is played in [34, 194]")
     stack: int = Field(4, ge=1, le=64, description="Pictures that the policy sees at once")
     sticky: float = Field(0.0, ge=0, lt=1, description="Probability that the last action is repeated (Machado et al. use 0.25)")
     noop_max: int = Field(30, ge=0, description="An episode begins with up to so many random no-ops; 0: none")
@@ -43,6 +45,13 @@ class AtariConfig(ConfigModel):
             raise ValueError(f"expected one side or [height, width], each at least {MIN_SIDE} pixels; got {value}")
         return value
 
+    @field_validator("crop")
+    @classmethod
+    def _rows_of_the_screen(cls, value: list[int] | None) -> list[int] | None:
+        if value is not None and not (len(value) == 2 and value[0] >= 0 and value[0] + MIN_SIDE <= value[1] <= SCREEN[0]):
+            raise ValueError(f"expected [top, bottom] within 0 and {SCREEN[0]}, at least {MIN_SIDE} rows; got {value}")
+        return value
+
     @model_validator(mode="after")
     def _two_frames_need_a_skip(self) -> Self:
         if self.max_frames and self.frame_skip == 1 and "max_frames" in self.model_fields_set:
@@ -50,10 +59,15 @@ class AtariConfig(ConfigModel):
         return self
 
     @property
+    def rows(self) -> slice:
+        """Rows of the screen that are shown."""
+        return slice(*(self.crop or (0, SCREEN[0])))
+
+    @property
     def sides(self) -> tuple[int, int]:
         """Height and width of the picture."""
         if self.size is None:
-            return 210, 160
+            return self.rows.stop - self.rows.start, SCREEN[1]
         return (self.size[0], self.size[-1]) if isinstance(self.size, list) else (self.size, self.size)
 
 
@@ -101,7 +115,7 @@ class AtariGame(gym.Wrapper[Any, Any, Any, Any]):
         self._screens = [np.empty(self._read().shape, np.uint8) for _ in range(2)]
         self.observation_space = gym.spaces.Box(0, 255, (channels, *config.sides), np.uint8)
         self._resize: Any = None
-        if config.sides != self._screens[0].shape[:2]:
+        if config.sides != self._screens[0][config.rows].shape[:2]:
             try:
                 import cv2
             except ModuleNotFoundError as error:
@@ -166,6 +180,7 @@ class AtariGame(gym.Wrapper[Any, Any, Any, Any]):
             return self._ale.getRAM()
         newest, before = self._screens
         picture = np.maximum(newest, before) if self._config.max_frames and self._config.frame_skip > 1 else newest
+        picture = picture[self._config.rows]
         picture = self._resize(picture) if self._resize else picture
         return picture[None] if self._config.grey else picture.transpose(2, 0, 1)
 
@@ -186,8 +201,10 @@ def envpool_kwargs(config: AtariConfig) -> dict[str, Any]:
     Raises:
         ValueError: EnvPool cannot do it.
     """
-    if config.ram or config.size is None or not config.max_frames:
-        raise ValueError("EnvPool shows neither RAM nor pictures of the original size nor single frames. Use env.backend=gymnasium")
+    if config.ram or config.size is None or config.crop or not config.max_frames:
+        raise ValueError(
+            "EnvPool shows neither RAM nor pictures of the original size or cropped nor single frames. Use env.backend=gymnasium"
+        )
     return {
         "stack_num": 1,  # the rollout stacks, so that the replay buffer can store each frame once
         "frame_skip": config.frame_skip,

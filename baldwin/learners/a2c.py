@@ -6,15 +6,16 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
+from baldwin.learners.actor_critic_loss import REPORTED, Parts
 from baldwin.learners.experience import Experience
 from baldwin.learners.gae import GAEConfig, GAELearner, SynchronousConfig
 from baldwin.learners.on_policy import build_on_policy
-from baldwin.learners.policy_gradient import Evaluation, Steps, report
+from baldwin.learners.policy_gradient import Steps, report
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
+from baldwin.ops.policy_loss import score_loss
 from baldwin.ops.returns import explained_variance
 from baldwin.types import Metrics
 
@@ -43,20 +44,16 @@ class A2C(GAELearner):
         """One step down the loss of all segments."""
         with self._updating(env_steps):
             steps = self.estimate(experience)
-            loss, parts = self.loss(steps)
-            norm = self.minimize(loss)
+            gradient, parts = self.loss_gradient(steps)
+            norm = self.descend(gradient)
             self.updates += 1
-        found = report({name: [value] for name, value in parts.items()} | ({} if norm is None else {"gradient_norm": [norm]}))
+        found = report({name: [getattr(parts, name)] for name in REPORTED} | ({} if norm is None else {"gradient_norm": [norm]}))
         return found | {"explained_variance": explained_variance(steps.value.numpy(), steps.target.numpy())}
 
-    def loss(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
-        """- mean A log pi(a|s) + value_coef sum_c mean (V_c - target_c)^2 - entropy_coef mean H; and its parts."""
-        now: Evaluation = self.evaluate(steps)
-        policy_loss = -(self.normalized(steps.advantage) * now.log_prob).mean()
-        value_loss = mse_loss(now.values, steps.target) * now.values.shape[1]
-        entropy = now.entropy()
-        loss = policy_loss + self.config.value_coef * value_loss - self.config.entropy_coef * entropy
-        return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    def loss_gradient(self, steps: Steps) -> tuple[Tensor, Parts]:
+        """Of - mean A log pi(a|s) + value_coef sum_c mean (V_c - target_c)^2 - entropy_coef mean H."""
+        advantage = self.normalized(steps.advantage).numpy()
+        return self.gradient(steps, lambda log_prob: score_loss(log_prob, advantage))
 
 
 register(AlgorithmEntry(A2CConfig, build_on_policy, "learner", "arXiv 1602.01783"))

@@ -14,6 +14,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from baldwin.algorithm import AlgorithmEntry, BuildContext, register
 from baldwin.errors import Diverged
 from baldwin.learners.a2c import A2C
+from baldwin.learners.actor_critic_loss import REPORTED
 from baldwin.learners.experience import Experience, from_segment
 from baldwin.learners.gae import GAEConfig
 from baldwin.learners.impala import MAX_LAG, Pending
@@ -68,12 +69,11 @@ class A3CConfig(GAEConfig):
 class A3C(A2C):
     """A2C's loss; gradients and steps of the optimiser are apart."""
 
-    def gradient(self, experience: Experience) -> tuple[NDArray[np.float32], Metrics]:
+    def segment_gradient(self, experience: Experience) -> tuple[NDArray[np.float32], Metrics]:
         """The gradient [D] of the loss of a segment, and the loss's parts."""
         with self._updating(0):
-            loss, parts = self.loss(self.estimate(experience))
-            gradient = self._optimizer.gradient(loss)
-        return gradient.numpy(), {name: float(value.detach()) for name, value in parts.items()}
+            gradient, parts = self.loss_gradient(self.estimate(experience))
+        return gradient.numpy(), {name: getattr(parts, name) for name in REPORTED}
 
     def apply(self, gradient: NDArray[np.float32], env_steps: int) -> Metrics:
         """One step of the optimiser down a gradient, scaled to `max_grad_norm` where it is larger.
@@ -124,7 +124,7 @@ class GradientJob:
             raise TypeError(f"expected A3C, got {type(learner).__name__}")
         learner.normalize(Moments.unpack(self.collect.obs_moments))
         experience = from_segment({**collected.arrays, **collected.derived}, self.learner.env.obs)
-        gradient, metrics = learner.gradient(experience)
+        gradient, metrics = learner.segment_gradient(experience)
         arrays = {name: collected.arrays[name] for name in (*STEP_ARRAYS, MEMORY) if name in collected.arrays}
         arrays |= {METRIC + name: np.array(value) for name, value in metrics.items()}
         derived = {GRADIENT: gradient} if gradient.size > MAX_JOB_PARAMS else {}

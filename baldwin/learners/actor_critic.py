@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
 from baldwin.errors import ConfigError
+from baldwin.learners.actor_critic_loss import Pair
 from baldwin.learners.learner import CriticConfig
-from baldwin.networks import ActionMap, Forward, Network, Obs, PolicyConfig, make_network, spread_size
+from baldwin.networks import ActionMap, Forward, Network, NumpyMLP, Obs, PolicyConfig, make_network, spread_size
 from baldwin.observations import ObservationSpec, map_arrays
 from baldwin.ops import seeds
 
@@ -58,6 +60,9 @@ class ActorCritic:
             ConfigError: the networks cannot be trained so.
         """
         self.n_values, self.n_outputs, self.device = n_values, actions.outputs, device
+        self._activation = policy.activation
+        one_gaussian = isinstance(actions.space, spaces.Box) and not actions.gaussian and not actions.squashed
+        self._simple = one_gaussian or isinstance(actions.space, spaces.Discrete)
         self._shared = shared and n_values > 0
         if self._shared and policy.kind != "mlp":
             raise ConfigError(f"a value function cannot share policy.kind={policy.kind}: set algorithm.shared_critic=false")
@@ -99,12 +104,18 @@ class ActorCritic:
         """Replace all parameters [D]."""
         self.params = torch.from_numpy(np.array(params, np.float32)).to(self.device)
         self.leaves = [part.detach().requires_grad_() for part in torch.split(self.params[None], self._sizes, 1)]  # the same memory
-        rows = self.leaves[0]
         if self._twin:
-            rows = self.leaves[0] = self.leaves[0].detach().view(2, -1).requires_grad_()
-        self._policy: Forward = self._policy_net.bind(rows)
+            self.leaves[0] = self.leaves[0].detach().view(2, -1).requires_grad_()
+        self.pair = self._make_pair() if self._twin and self._simple else None
+        self._policy: Forward = self._policy_net.bind(self.leaves[0])
         self._value = self._value_net.bind(self.leaves[1]) if self._value_net and not self._twin else None
         self._no_state = torch.empty(0, device=self.device)
+
+    def _make_pair(self) -> Pair:
+        """Both networks as arrays, for the gradient in closed form."""
+        rows, shapes = self.leaves[0].detach().numpy(), self._policy_net.shapes
+        log_std = self.params[self._sizes[0] :].numpy()
+        return Pair(NumpyMLP(rows, shapes, self._activation), rows.size, log_std, self.n_outputs, max(shape[0] for shape in shapes))
 
     @property
     def log_std(self) -> Tensor | None:

@@ -67,3 +67,11 @@ class GAELearner(PolicyGradientLearner):
             return advantage
         std, mean = torch.std_mean(advantage)
         return (advantage - mean) / (std + 1e-8)
+
+    def normalized_batches(self, advantage: Tensor, size: int) -> list[Tensor]:
+        """Minibatches of so many advantages, each normalised by itself."""
+        if not self.config.normalize_advantage or size < 2 or len(advantage) % size:
+            return [self.normalized(own) for own in torch.split(advantage, size)]
+        rows = advantage.view(-1, size)
+        std, mean = torch.std_mean(rows, 1, keepdim=True)
+        return list((rows - mean).div_(std + 1e-8).unbind())

@@ -9,14 +9,15 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, BuildContext, register
+from baldwin.learners.actor_critic_loss import REPORTED, Parts
 from baldwin.learners.experience import Experience, join
 from baldwin.learners.on_policy import LearnJob, PolicyGradientAlgorithm, PolicyGradientSpec, SegmentConfig, policy_gradient_spec
 from baldwin.learners.policy_gradient import PolicyGradientLearner, Steps, report
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
+from baldwin.ops.policy_loss import score_loss
 from baldwin.ops.returns import explained_variance, vtrace
 from baldwin.types import Job, Metrics, Outcome, State
 
@@ -50,10 +51,10 @@ class IMPALA(PolicyGradientLearner):
         with self._updating(env_steps):
             rho = self.ratios(experience)
             steps = self.estimate(experience, rho)
-            loss, parts = self.loss(steps)
-            norm = self.minimize(loss)
+            gradient, parts = self.loss_gradient(steps)
+            norm = self.descend(gradient)
             self.updates += 1
-        found = report({name: [x] for name, x in parts.items()} | ({} if norm is None else {"gradient_norm": [norm]}))
+        found = report({name: [getattr(parts, name)] for name in REPORTED} | ({} if norm is None else {"gradient_norm": [norm]}))
         return found | {
             "explained_variance": explained_variance(steps.value.numpy(), steps.target.numpy()),
             "mean_rho": float(rho[experience.valid].mean()),
@@ -69,14 +70,9 @@ class IMPALA(PolicyGradientLearner):
         advantage = self.deltas(experience, value, following + next_correction)
         return self.steps(experience, np.minimum(rho, config.rho_clip) * advantage, value + correction, value)
 
-    def loss(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
-        """- mean rho A log pi(a|s) + value_coef sum_c mean (V_c - v_c)^2 - entropy_coef mean H; and its parts."""
-        now = self.evaluate(steps)
-        policy_loss = -(steps.advantage * now.log_prob).mean()
-        value_loss = mse_loss(now.values, steps.target) * now.values.shape[1]
-        entropy = now.entropy()
-        loss = policy_loss + self.config.value_coef * value_loss - self.config.entropy_coef * entropy
-        return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    def loss_gradient(self, steps: Steps) -> tuple[Tensor, Parts]:
+        """Of - mean rho A log pi(a|s) + value_coef sum_c mean (V_c - v_c)^2 - entropy_coef mean H."""
+        return self.gradient(steps, lambda log_prob: score_loss(log_prob, steps.advantage.numpy()))
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -17,18 +17,21 @@ from baldwin.algorithm import AlgorithmConfig
 from baldwin.envs import EnvSpec
 from baldwin.errors import ConfigError, Diverged
 from baldwin.learners.actor_critic import ActorCritic, Outputs
+from baldwin.learners.actor_critic_loss import Parts, PolicyLoss, Weights, combined_loss, pair_gradient
 from baldwin.learners.experience import Experience
 from baldwin.learners.learner import CriticConfig
 from baldwin.learners.schedule import StepSchedule, value_at
 from baldwin.networks import ActionDistribution, ActionMap, Adam, Normalizer, Obs, Optimizer, PolicyConfig, RMSProp
-from baldwin.observations import ACTION_MASK, Observation, ObservationSpec
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
+from baldwin.ops.policy_loss import squared_error
 from baldwin.ops.returns import td_errors
-from baldwin.ops.threads import auto_threads, threads
+from baldwin.ops.threads import auto_threads, one_numpy_thread, threads
 from baldwin.types import Metrics, State
 
 Share = Annotated[float, Field(ge=0, le=1)]
+MAX_NUMPY_SIZE = 2**15  # rows times units: of larger minibatches the products take most of the time, and torch's are faster
 CHUNK = 4096  # observations whose values are computed at once
 
 
@@ -187,7 +190,7 @@ class PolicyGradientLearner(ABC):
         """Random numbers, threads and step size of one update."""
         self._generator.manual_seed(seeds.mix(self._seed, seeds.Stream.LEARN, self.updates))
         self._optimizer.lr = value_at(self.config.lr, env_steps)
-        with threads(int(self._threads)):
+        with threads(int(self._threads)), one_numpy_thread():
             yield
 
     def prepare(self, obs: Observation) -> Obs:
@@ -213,9 +216,9 @@ class PolicyGradientLearner(ABC):
             at = torch.from_numpy(experience.final_at)
             final_value = self.nets.values_at(final, states[at[:, 0], at[:, 1]]) if len(at) else torch.zeros(0, n)
         else:
-            value = self._values_of({key: x.flatten(0, 1) for key, x in obs.items()}).view(count, steps, n)
-            last_value = self._values_of(last)
-            final_value = self._values_of(final) if len(experience.final_at) else torch.zeros(0, n)
+            everything = {key: torch.cat((x.flatten(0, 1), last[key], final[key])) for key, x in obs.items()}
+            value, last_value, final_value = self._values_of(everything).split([count * steps, count, len(experience.final_at)])  # type: ignore[no-untyped-call]
+            value = value.view(count, steps, n)
         following = torch.cat([value[:, 1:], value[:, :1]], 1).numpy()
         following[np.arange(count), experience.valid.sum(1) - 1] = last_value.numpy()
         following[experience.final_at[:, 0], experience.final_at[:, 1]] = final_value.numpy()
@@ -275,6 +278,24 @@ class PolicyGradientLearner(ABC):
         chosen = ActionDistribution(self._actions, outputs.policy, masks, self.nets.log_std)
         return Evaluation(chosen.log_prob(steps.action), outputs.values, chosen)
 
+    def gradient(
+        self, steps: Steps, policy_loss: PolicyLoss, value_loss: Callable[[Tensor, Tensor], Tensor] = squared_error
+    ) -> tuple[Tensor, Parts]:
+        """The gradient [D] of policy_loss(log pi(a|s)) + value_coef value_loss(V, target) - entropy_coef mean H, and its parts."""
+        weights = Weights(self.config.value_coef, self.config.entropy_coef)
+        pair = self.nets.pair
+        if pair and value_loss is squared_error and ACTION_MASK not in steps.obs and len(steps.action) * pair.width <= MAX_NUMPY_SIZE:
+            obs, action, target = steps.obs[VECTOR].numpy(), steps.action.numpy(), steps.target.numpy()
+            gradient, parts = pair_gradient(policy_loss, pair, obs, action, target, weights)
+            return torch.from_numpy(gradient), parts
+        now = self.evaluate(steps)
+        loss, parts = combined_loss(policy_loss, now.log_prob, value_loss(now.values, steps.target), now.entropy(), weights)
+        return self._optimizer.gradient(loss), parts
+
+    def descend(self, gradient: Tensor) -> Tensor | None:
+        """One step of the optimiser; the norm of the gradient, if that is limited."""
+        return self._optimizer.descend(gradient, self.config.max_grad_norm)
+
     def ratios(self, experience: Experience) -> NDArray[np.float32]:
         """Probability of each joint action now over that when it was taken [L, T, 1]; 1 for padding."""
         empty = np.zeros((*experience.valid.shape, len(self.weights)), np.float32)
@@ -300,7 +321,7 @@ class PolicyGradientLearner(ABC):
         return self._optimizer.minimize(loss, self.config.max_grad_norm)
 
 
-def report(values: dict[str, list[Tensor]]) -> Metrics:
+def report(values: Mapping[str, Sequence[float | Tensor]]) -> Metrics:
     """Means of what each gradient step reported.
 
     Raises:
@@ -308,8 +329,8 @@ def report(values: dict[str, list[Tensor]]) -> Metrics:
     """
     found = {}
     for name, each in values.items():
-        stacked = torch.stack([v.detach() for v in each]).float()
-        if not bool(torch.isfinite(stacked).all()):
-            raise Diverged(f"{name} is {float(stacked[~torch.isfinite(stacked)][0])}: the learner has diverged. Lower algorithm.lr")
+        stacked = np.array([float(v.detach()) if isinstance(v, Tensor) else v for v in each])
+        if not np.isfinite(stacked).all():
+            raise Diverged(f"{name} is {stacked[~np.isfinite(stacked)][0]}: the learner has diverged. Lower algorithm.lr")
         found[name] = float(stacked.mean())
     return found

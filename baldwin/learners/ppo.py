@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
+from baldwin.learners.actor_critic_loss import REPORTED, Array, Parts
 from baldwin.learners.experience import Experience
 from baldwin.learners.gae import GAELearner, SynchronousConfig
 from baldwin.learners.on_policy import build_on_policy
 from baldwin.learners.policy_gradient import Steps, report
 from baldwin.learners.schedule import StepSchedule, value_at
 from baldwin.networks import PolicyConfig
-from baldwin.ops.policy_loss import approx_kl, clip_fraction, clipped_surrogate, clipped_value_loss
+from baldwin.ops.policy_loss import LossAndGradient, approx_kl, clip_fraction, clipped_value_loss, surrogate_loss
 from baldwin.ops.returns import explained_variance
 from baldwin.types import Metrics
 
@@ -59,8 +61,8 @@ class PPO(GAELearner):
     def update(self, experience: Experience, env_steps: int) -> Metrics:
         """Algorithm 1: `epochs` passes over the segments in minibatches, unless the policy moves too far."""
         clip = value_at(self.config.clip_range, env_steps)
-        found: dict[str, list[Tensor]] = {}
-        log_ratios: list[Tensor] = []
+        found: dict[str, list[Any]] = {}
+        log_ratios: list[Array] = []
         with self._updating(env_steps):
             steps = first = self.estimate(experience)
             for epoch in range(self.config.epochs):
@@ -68,44 +70,38 @@ class PPO(GAELearner):
                     steps = self.estimate(experience)
                 if not self._epoch(steps, clip, found, log_ratios):
                     break
-        ratio = torch.cat(log_ratios)
+        all_ratios = np.concatenate(log_ratios)
         return report(found) | {
-            "approx_kl": float(approx_kl(log_ratios[-1] if self.config.target_kl else ratio[-len(first.action) :])),
-            "clip_fraction": float(clip_fraction(ratio.exp(), clip)),
+            "approx_kl": approx_kl(log_ratios[-1] if self.config.target_kl else all_ratios[-len(first.action) :]),
+            "clip_fraction": clip_fraction(np.exp(all_ratios), clip),
             "explained_variance": explained_variance(first.value.numpy(), first.target.numpy()),
         }
 
-    def _epoch(self, steps: Steps, clip: float, found: dict[str, list[Tensor]], log_ratios: list[Tensor]) -> bool:
+    def _epoch(self, steps: Steps, clip: float, found: dict[str, list[Any]], log_ratios: list[Array]) -> bool:
         """One pass; false if the policy moved too far. Adds to what is reported."""
         for minibatch in self.minibatches(steps):
-            loss, parts, log_ratio = self.loss(minibatch, clip)
-            log_ratios.append(log_ratio.detach())
+            gradient, parts = self.minibatch_gradient(minibatch, clip)
+            log_ratios.append(parts.log_prob - minibatch.log_prob.numpy())
             if self.config.target_kl and approx_kl(log_ratios[-1]) > 1.5 * self.config.target_kl:
                 return False
-            norm = self.minimize(loss)
+            norm = self.descend(gradient)
             self.updates += 1
-            for name, value in parts.items():
-                found.setdefault(name, []).append(value.detach())
+            for name in REPORTED:
+                found.setdefault(name, []).append(getattr(parts, name))
             if norm is not None:
                 found.setdefault("gradient_norm", []).append(norm)
         return True
 
-    def loss(self, steps: Steps, clip: float) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """- mean clipped surrogate + value_coef value loss - entropy_coef mean H; its parts; log pi(a|s) - log pi_old(a|s) [B]."""
-        config = self.config
-        now = self.evaluate(steps)
-        log_ratio = now.log_prob - steps.log_prob
-        policy_loss = -clipped_surrogate(log_ratio.exp(), steps.advantage, clip).mean()
-        if config.value_clip_range is None:
-            value_loss = mse_loss(now.values, steps.target) * now.values.shape[1]
-        else:
-            value_loss = clipped_value_loss(now.values, steps.value, steps.target, config.value_clip_range)
-        loss = policy_loss + config.value_coef * value_loss
-        with torch.set_grad_enabled(config.entropy_coef > 0):
-            entropy = now.entropy()
-        if config.entropy_coef:
-            loss = loss - config.entropy_coef * entropy
-        return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}, log_ratio
+    def minibatch_gradient(self, steps: Steps, clip: float) -> tuple[Tensor, Parts]:
+        """Of - mean clipped surrogate + value_coef value loss - entropy_coef mean H."""
+        old_log_prob, advantage = steps.log_prob.numpy(), steps.advantage.numpy()
+
+        def surrogate(log_prob: Array) -> LossAndGradient:
+            return surrogate_loss(log_prob - old_log_prob, advantage, clip)
+
+        if self.config.value_clip_range is None:
+            return self.gradient(steps, surrogate)
+        return self.gradient(steps, surrogate, partial(clipped_value_loss, old_value=steps.value, clip=self.config.value_clip_range))
 
     def minibatches(self, steps: Steps) -> Iterator[Steps]:
         """All steps once, in random order, advantages normalised; of a policy with memory, whole segments."""
@@ -119,7 +115,7 @@ class PPO(GAELearner):
             return
         order = torch.randperm(len(steps.action), generator=self._generator)
         obs = {key: torch.split(x[order], size) for key, x in steps.obs.items()}
-        advantages = [self.normalized(own) for own in torch.split(steps.advantage[order], size)]
+        advantages = self.normalized_batches(steps.advantage[order], size)
         columns = [torch.split(x[order], size) for x in (steps.action, steps.log_prob, steps.target, steps.value)]
         for n, (action, log_prob, target, value) in enumerate(zip(*columns, strict=True)):
             own = {key: x[n] for key, x in obs.items()}

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.experience import Experience
@@ -14,6 +13,7 @@ from baldwin.learners.on_policy import OnPolicyConfig, build_on_policy
 from baldwin.learners.policy_gradient import PolicyGradientLearner, Steps, report
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
+from baldwin.ops.policy_loss import squared_error
 from baldwin.ops.returns import backward_sum
 from baldwin.types import Metrics
 
@@ -67,7 +67,7 @@ class REINFORCE(PolicyGradientLearner):
         loss = policy_loss - self.config.entropy_coef * entropy
         parts = {"policy_loss": policy_loss, "entropy": entropy}
         if self.config.baseline:
-            parts["value_loss"] = mse_loss(now.values, steps.target) * now.values.shape[1]
+            parts["value_loss"] = squared_error(now.values, steps.target)
             loss = loss + self.config.value_coef * parts["value_loss"]
         return loss, parts
 

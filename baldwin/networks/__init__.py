@@ -3,12 +3,14 @@
 from baldwin.networks import module, sensor_network  # noqa: F401 - they register themselves
 from baldwin.networks.actions import ActionMap, mask_logits
 from baldwin.networks.config import EncoderConfig, MemoryConfig, NetworkConfig, PolicyConfig
-from baldwin.networks.distributions import ActionDistribution, spread_size, stored_columns, to_environment
+from baldwin.networks.distributions import ActionDistribution, Sampler, make_sampler, spread_size, stored_columns, to_environment
 from baldwin.networks.encoders import ENCODERS
 from baldwin.networks.greedy import REFERENCE, GreedyPolicy, Normalizer, ObservationBuffer
 from baldwin.networks.memory import MEMORIES
 from baldwin.networks.network import NETWORKS, Forward, Inputs, Network, make_network
+from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.optimizers import Adam, Optimizer, RMSProp
+from baldwin.networks.sensor_network import as_numpy
 from baldwin.networks.stacked import Obs, StackedNetwork
 from baldwin.networks.stacked_policies import StackedPolicies, stack_trials
 
@@ -28,14 +30,18 @@ __all__ = [
     "Network",
     "NetworkConfig",
     "Normalizer",
+    "NumpyMLP",
     "Obs",
     "ObservationBuffer",
     "Optimizer",
     "PolicyConfig",
     "RMSProp",
+    "Sampler",
     "StackedNetwork",
     "StackedPolicies",
+    "as_numpy",
     "make_network",
+    "make_sampler",
     "mask_logits",
     "spread_size",
     "stack_trials",

@@ -55,6 +55,9 @@ class EncoderConfig(ModuleConfig):
     norm: Literal["none", "virtual-batch"] = Field(
         "none", description="virtual-batch: normalise each channel by the statistics of a fixed batch (arXiv 1606.03498); for strategies"
     )
+    center: bool = Field(
+        False, description="With norm: virtual-batch, subtract from every pixel its mean over that batch: what never moves is not seen"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -73,6 +76,8 @@ class EncoderConfig(ModuleConfig):
     def _convolutions_are_for_conv(self) -> Self:
         if self.kind not in (AUTO, "conv") and (self.conv != AUTO or self.norm != NONE):
             raise ValueError(f"conv and norm are for kind=conv; got kind={self.kind}. Leave them out")
+        if self.center and self.norm == NONE:
+            raise ValueError("center needs the fixed batch of norm: virtual-batch. Set both")
         return self
 
 

@@ -7,7 +7,7 @@ drawn, before it is squashed or clipped into the Box: so its log-probability can
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +42,22 @@ class Part(Protocol):
         """Entropy [B]."""
 
 
+class _CategoricalLogProb(torch.autograd.Function):
+    """log softmax of the chosen logit, as one node of the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, chosen: Tensor) -> Tensor:
+        log_probs = torch.log_softmax(logits, -1)
+        ctx.save_for_backward(log_probs, chosen)
+        return log_probs.gather(-1, chosen).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        log_probs, chosen = ctx.saved_tensors
+        grad = grad.unsqueeze(-1)
+        return log_probs.exp().mul_(-grad).scatter_add_(-1, chosen, grad), None
+
+
 class Categorical:
     """One choice of several; `logits` [B, n], illegal ones masked."""
 
@@ -49,7 +65,6 @@ class Categorical:
 
     def __init__(self, logits: Tensor) -> None:
         self._logits = logits
-        self._log_probs: Tensor | None = None
 
     def mode(self) -> Tensor:
         """The best choice."""
@@ -62,17 +77,12 @@ class Categorical:
 
     def log_prob(self, action: Tensor) -> Tensor:
         """log softmax of the chosen logit."""
-        return self._normalized().gather(-1, action.long()).squeeze(-1)
+        return _CategoricalLogProb.apply(self._logits, action.long())  # type: ignore[no-any-return, no-untyped-call]
 
     def entropy(self) -> Tensor:
         """- sum p log p."""
-        log_probs = self._normalized()
+        log_probs = torch.log_softmax(self._logits, -1)
         return -(log_probs.exp() * log_probs).sum(-1)
-
-    def _normalized(self) -> Tensor:
-        if self._log_probs is None:
-            self._log_probs = torch.log_softmax(self._logits, -1)
-        return self._log_probs
 
 
 class Bernoulli:
@@ -132,8 +142,7 @@ class Gaussian:
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """mean + std noise."""
-        mean = self._mean.numpy()
-        return np.asarray(mean + np.exp(self._log_std.numpy()) * rng.standard_normal(mean.shape, dtype=np.float32), np.float32)
+        return _normal(self._mean.numpy(), np.exp(self._log_std.numpy()), rng)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """The density of the number; of the squashed one, if it is squashed."""
@@ -178,6 +187,25 @@ class ActionDistribution:
         if len(self._parts) == 1:
             return self._parts[0].entropy()
         return torch.stack([part.entropy() for part in self._parts]).sum(0)
+
+
+Sampler = Callable[[Tensor, Tensor | None, np.random.Generator], NDArray[np.float32]]
+"""(outputs [B, n], mask [B, choices], random numbers) -> actions [B, columns]."""
+
+
+def make_sampler(actions: ActionMap, log_std: Tensor | None) -> Sampler:
+    """What `ActionDistribution(actions, out, mask, log_std).sample(rng)` draws, prepared for many calls."""
+    if log_std is None or actions.parts:
+        return lambda out, mask, rng: ActionDistribution(actions, out, mask, log_std).sample(rng)
+    std = np.exp(log_std.numpy())
+    return lambda out, mask, rng: _normal(out.numpy(), std, rng)
+
+
+def _normal(mean: NDArray[np.float32], std: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    noise = rng.standard_normal(mean.shape, dtype=np.float32)
+    noise *= std
+    noise += mean
+    return noise
 
 
 def _parts(actions: ActionMap, out: Tensor, mask: Tensor | None, spreads: Iterator[Tensor]) -> Iterator[Part]:

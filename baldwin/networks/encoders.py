@@ -120,9 +120,16 @@ class ConvEncoder:
     """Convolutions, then a perceptron over what is left of the picture."""
 
     def __init__(
-        self, shape: Shape, blocks: tuple[Block, ...], hidden: list[int], activation: str, init: InitScheme, virtual_batch_norm: bool
+        self,
+        shape: Shape,
+        blocks: tuple[Block, ...],
+        hidden: list[int],
+        activation: str,
+        init: InitScheme,
+        virtual_batch_norm: bool,
+        center: bool = False,
     ) -> None:
-        self._blocks, self._activation, self._init, self._norm = blocks, activation, init, virtual_batch_norm
+        self._blocks, self._activation, self._init, self._norm, self._center = blocks, activation, init, virtual_batch_norm, center
         self.reference: Tensor | None = None
         channels, height, width = shape
         shapes: list[Shape] = []
@@ -153,7 +160,15 @@ class ConvEncoder:
         """The forward pass of N encoders; for virtual batch normalisation, their statistics of the reference batch are taken now."""
         convolve = self._bind_residual(tensors) if isinstance(self._blocks[0], Residual) else self._bind_convs(tensors)
         forward = self._mlp.bind(tensors)
+        if self._center:
+            background = self._reference_batch().mean(0)
+            return lambda x: forward(convolve(x - background).flatten(2))
         return lambda x: forward(convolve(x).flatten(2))
+
+    def _reference_batch(self) -> Tensor:
+        if self.reference is None:
+            raise ConfigError("virtual batch normalisation has no reference batch: only strategies collect one. Use norm: none")
+        return self.reference
 
     def _bind_convs(self, tensors: Tensors) -> Encode:
         layers = [[tensors.tensor() for _ in range(4 if self._norm else 2)] for _ in self._blocks]
@@ -177,11 +192,12 @@ class ConvEncoder:
         `layers`: weight, bias, gain and shift of each. Mean and std of each channel are those of the reference batch, which goes
         through one network after the other.
         """
-        if self.reference is None:
-            raise ConfigError("virtual batch normalisation has no reference batch: only strategies collect one. Use norm: none")
+        reference = self._reference_batch()
+        if self._center:
+            reference = reference - reference.mean(0)
         folded = [(torch.empty_like(weight), torch.empty_like(bias)) for weight, bias, _, _ in layers]
         for n in range(len(layers[0][0])):
-            x = self.reference
+            x = reference
             for block, (weight, bias, gain, shift), (own_weight, own_bias) in zip(self._blocks, layers, folded, strict=True):
                 out = conv2d(x, weight[n], bias[n], block.stride, block.padding)
                 var, mean = torch.var_mean(out, (0, 2, 3), correction=0)
@@ -345,7 +361,7 @@ def _conv(config: EncoderConfig, shape: Shape, activation: str, init: InitScheme
     if config.norm != "none" and any(isinstance(block, Residual) for block in blocks):
         raise ConfigError("norm: virtual-batch is for conv: small, nature or strided; got impala. Use norm: none")
     own = hidden if config.hidden is None else config.hidden
-    return ConvEncoder(shape, blocks, own, config.activation or "relu", init, config.norm != "none")
+    return ConvEncoder(shape, blocks, own, config.activation or "relu", init, config.norm != "none", config.center)
 
 
 def _mlp(config: EncoderConfig, shape: Shape, activation: str, init: InitScheme) -> MLPEncoder:

@@ -41,6 +41,14 @@ class Normalizer:
             return obs
         return {**obs, VECTOR: ((obs[VECTOR] - self.mean) / self.std).clamp_(-self._clip, self._clip)}
 
+    def array(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Normalised vectors [..., V], as arrays."""
+        if not self._active:
+            return x
+        found = x - self.mean.numpy()
+        found /= self.std.numpy()
+        return np.asarray(np.clip(found, -self._clip, self._clip, out=found))
+
 
 class ObservationBuffer:
     """The newest observation of some environments side by side, as the network takes it: all frames of each image, float32 vectors.

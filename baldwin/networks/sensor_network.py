@@ -21,7 +21,8 @@ from baldwin.networks.config import EncoderConfig, NetworkConfig, PolicyConfig
 from baldwin.networks.encoders import ENCODERS, Encode, Encoder
 from baldwin.networks.memory import MEMORIES, Memory, Recall
 from baldwin.networks.mlp import MLP
-from baldwin.networks.network import ACTION, NETWORKS, Forward, Inputs
+from baldwin.networks.network import ACTION, NETWORKS, Forward, Inputs, Network
+from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.tensors import LowRankTensors, RowTensors, Tensors
 from baldwin.observations import VECTOR, Observation, ObservationSpec
 from baldwin.ops import seeds
@@ -55,14 +56,15 @@ class SensorNetwork:
         self._parts = parts
         self.shapes: tuple[Shape, ...] = tuple(shape for part in parts for shape in part.shapes)
         self.state_size = self._memory.state_size if self._memory else 0
-        self._only_mlp = len(parts) == 1
+        self.only_mlp = len(parts) == 1
+        self.activation = config.activation
 
     def init(self, seed: int, stream: seeds.Stream = seeds.Stream.INIT) -> NDArray[np.float32]:
         rng = seeds.generator(seed, stream)
         return np.concatenate([tensor for part in self._parts for tensor in part.init(rng)]).astype(np.float32)
 
     def bind(self, params: Tensor, fixed: bool = False) -> Forward:
-        if self._only_mlp:
+        if self.only_mlp:
             return _perceptron(BatchedMLP(params, self.shapes, self._mlp.activation))
         constant = self._assemble(RowTensors(params.detach(), self.shapes, fixed))
 
@@ -111,6 +113,13 @@ def _perceptron(mlp: BatchedMLP) -> Forward:
         return mlp(torch.cat((x, inputs[ACTION]), -1) if ACTION in inputs else x), state
 
     return forward
+
+
+def as_numpy(network: Network, params: NDArray[np.float32]) -> NumpyMLP | None:
+    """The network with the parameters [D] as a perceptron in NumPy, if it is one: of vectors alone, without memory."""
+    if not isinstance(network, SensorNetwork) or not network.only_mlp:
+        return None
+    return NumpyMLP(params[None], network.shapes, network.activation)
 
 
 def _make_encoders(config: NetworkConfig, spec: ObservationSpec) -> tuple[dict[str, Encoder], dict[str, Encoder], list[slice]]:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import mse_loss
+
+Array = NDArray[np.float32]
+LossAndGradient = tuple[float, Array]
+"""A loss, and its gradient [B] with respect to the log-probabilities (or their ratios) that it is a function of."""
 
 
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
@@ -11,16 +18,37 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     return torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
-def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
+def surrogate_loss(log_ratio: Array, advantage: Array, clip: float) -> LossAndGradient:
+    """- mean `clipped_surrogate` of the ratios exp(log_ratio) [B]."""
+    ratio = np.exp(log_ratio)
+    free = ratio * advantage
+    clipped = np.minimum(np.maximum(ratio, np.float32(1 - clip)), np.float32(1 + clip)) * advantage
+    gradient = np.where(free <= clipped, free, np.float32(0))  # d ratio / d log_ratio = ratio
+    gradient /= np.float32(-len(free))
+    return -float(np.minimum(free, clipped).sum()) / len(free), gradient
+
+
+def score_loss(log_prob: Array, advantage: Array) -> LossAndGradient:
+    """- mean A log pi(a|s), the policy gradient's (Williams 1992)."""
+    return -float(advantage @ log_prob) / len(log_prob), advantage / np.float32(-len(log_prob))
+
+
+def clipped_value_loss(value: Tensor, target: Tensor, old_value: Tensor, clip: float) -> Tensor:
     """Squared errors [B, C], averaged over B and summed over C, of values that move at most `clip` from the old ones."""
     return (old_value + (value - old_value).clamp(-clip, clip) - target).square().mean(0).sum()
 
 
-def approx_kl(log_ratio: Tensor) -> Tensor:
+def squared_error(value: Tensor, target: Tensor) -> Tensor:
+    """(V - target)^2 of [B, C], averaged over B and summed over C."""
+    loss = mse_loss(value, target)
+    return loss * value.shape[1] if value.shape[1] > 1 else loss
+
+
+def approx_kl(log_ratio: Array) -> float:
     """Mean of (r - 1) - log r: an estimate of KL(old || new) that is never negative (Schulman 2020)."""
-    return (log_ratio.exp() - 1 - log_ratio).mean()
+    return float((np.exp(log_ratio) - 1 - log_ratio).mean())
 
 
-def clip_fraction(ratio: Tensor, clip: float) -> Tensor:
+def clip_fraction(ratio: Array, clip: float) -> float:
     """The share of ratios further than `clip` from 1."""
-    return ((ratio - 1).abs() > clip).float().mean()
+    return float((np.abs(ratio - 1) > clip).mean())

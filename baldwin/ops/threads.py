@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 MAX_AUTO_THREADS = 4  # a guess: measured on two cores only
 
@@ -43,3 +45,15 @@ def threads(count: int) -> Iterator[None]:
 def one_thread() -> AbstractContextManager[None]:
     """Run torch on one thread inside."""
     return threads(1)
+
+
+@cache
+def _numpy_blas() -> ThreadpoolController:
+    return ThreadpoolController().select(internal_api="openblas")
+
+
+@contextmanager
+def one_numpy_thread() -> Iterator[None]:
+    """Let products of NumPy run on one thread inside."""
+    with _numpy_blas().limit(limits=1):
+        yield

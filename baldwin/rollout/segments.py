@@ -18,7 +18,17 @@ from torch import Tensor
 
 from baldwin.envs import StepResult, VectorEnv
 from baldwin.errors import EnvironmentFailure
-from baldwin.networks import ActionDistribution, ActionMap, Forward, Inputs, ObservationBuffer, mask_logits, to_environment
+from baldwin.networks import (
+    ActionDistribution,
+    ActionMap,
+    Forward,
+    Inputs,
+    ObservationBuffer,
+    Sampler,
+    make_sampler,
+    mask_logits,
+    to_environment,
+)
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, stack_observations
 from baldwin.ops import seeds
 from baldwin.ops.targets import split_gaussian
@@ -115,9 +125,10 @@ class RunningEnvs:
     def fast_forward(self, job: CollectJob, act: ActionMap) -> int:
         """Bring the environments to where the job continues; the number of steps that had to be simulated again."""
         lengths = np.array([len(p.actions) for p in job.positions])
-        own_seeds, episodes = job.seeds()
-        if job.steps is not None and (self.episode == episodes).all() and (self.elapsed == lengths).all():
+        numbers = [p.episode for p in job.positions]
+        if job.steps is not None and self.episode.tolist() == numbers and self.elapsed.tolist() == lengths.tolist():
             return 0
+        own_seeds, episodes = job.seeds()
         self.envs.open(own_seeds, episodes)
         self.begin(self.ids, episodes)
         for t in range(int(lengths.max(initial=0))):
@@ -226,6 +237,7 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
     replayed = running.fast_forward(job, act)
     memory = torch.from_numpy(np.stack([position.memory for position in job.positions]))
     log_std = None if job.log_std is None else torch.from_numpy(job.log_std)
+    sample = make_sampler(act, log_std)
     record = Recorder(running)
     start: dict[str, NDArray[Any]] = {}
     if job.explore == "distribution":
@@ -235,7 +247,7 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
     reason = ""
     while len(record.actions) != job.steps:
         try:
-            actions, memory = choose_actions(forward, act, job, running.seen.tensors, memory, rng, record, log_std)
+            actions, memory = choose_actions(forward, act, job, running.seen.tensors, memory, rng, record, sample)
             step = running.step(job.to_environment(act, actions), running.ids)
             truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
             record.add(actions, step, truncated)
@@ -295,7 +307,7 @@ def choose_actions(
     memory: Tensor,
     rng: np.random.Generator,
     record: Recorder,
-    log_std: Tensor | None,
+    sample: Sampler,
 ) -> tuple[NDArray[Any], Tensor]:
     """Actions as the learner knows them, and the memory after this step."""
     count, mask = len(memory), obs.get(ACTION_MASK)
@@ -310,7 +322,7 @@ def choose_actions(
         record.outputs.append(out)
         if mask is not None:
             record.masks.append(mask.clone())
-        return ActionDistribution(act, out, mask, log_std).sample(rng), memory
+        return sample(out, mask, rng), memory
     return policy_actions(act, job, out, mask, rng), memory
 
 

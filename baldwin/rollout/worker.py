@@ -12,14 +12,16 @@ from torch import Tensor
 
 from baldwin.envs import EnvConfig, EnvSpec, VectorEnv, make_resumable_env, make_vector_env
 from baldwin.errors import StaleShare
-from baldwin.networks import ActionMap, Forward, Inputs, Normalizer, PolicyConfig, make_network, stack_trials
-from baldwin.observations import Observation
+from baldwin.networks import ActionMap, Forward, Inputs, Normalizer, PolicyConfig, as_numpy, make_network, stack_trials
+from baldwin.observations import VECTOR, Observation
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
 from baldwin.rollout.segments import ACTOR, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
+
+MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +99,12 @@ class RolloutWorker:
         """Transitions in the outcome's arrays. A failure ends the episodes of the job's environments; `reason` says why."""
         normalize = Normalizer(self._spec.policy, Moments.unpack(job.obs_moments))
         params = self.shared(ACTOR, job.actor_version)["params"] if job.params is None else job.params
-        bound = self._network.bind(torch.from_numpy(np.array(params))[None], fixed=True)
+        forward = self._acting(np.array(params), normalize, len(job.positions))
         key = tuple(position.env for position in job.positions)
         if key not in self._running:
             self._running[key] = RunningEnvs(make_resumable_env(self._spec.env, self._spec.env_spec, len(key)), self._spec.env_spec.obs)
         try:
             with one_thread():
-                forward: Forward = lambda obs, memory: _one(bound, normalize(obs), memory)  # noqa: E731
                 arrays, replayed, reason = collect(self._running[key], forward, self._act, job)
         except BaseException:
             self._running.pop(key).envs.close()
@@ -122,6 +123,14 @@ class RolloutWorker:
             replayed_steps=replayed,
             reason=reason,
         )
+
+    def _acting(self, params: NDArray[np.float32], normalize: Normalizer, width: int) -> Forward:
+        """One network with the parameters [D] for a batch of environments: (observations [L, ...], memory [L, S]) -> (outputs, memory)."""
+        small = as_numpy(self._network, params) if width <= MAX_NUMPY_WIDTH else None
+        if small is not None:
+            return lambda obs, memory: (torch.from_numpy(small.forward(normalize.array(obs[VECTOR].numpy()))[0][0]), memory)
+        bound = self._network.bind(torch.from_numpy(params)[None], fixed=True)
+        return lambda obs, memory: _one(bound, normalize(obs), memory)
 
     def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
         """Versions and arithmetic of this machine, and hashes of the shared values as they lie in memory now."""

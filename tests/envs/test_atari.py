@@ -39,6 +39,7 @@ def test_pictures_and_memory_have_the_shapes_that_were_asked_for() -> None:
         ({"size": 42}, (1, 42, 42)),
         ({"size": [40, 32], "grey": False}, (3, 40, 32)),
         ({"size": None}, (1, 210, 160)),
+        ({"size": None, "crop": [34, 194]}, (1, 160, 160)),
     ):
         assert check_env(EnvConfig(id="ALE/Pong-v5", atari=atari)).obs.images[0].shape == shape  # type: ignore[arg-type]
     spec = check_env(EnvConfig(id="ALE/Pong-v5", atari={"ram": True})).obs  # type: ignore[arg-type]
@@ -86,6 +87,15 @@ def test_without_extras_it_is_ale_itself() -> None:
         step = ours.step(np.array([action]), ONE)
         np.testing.assert_array_equal(step.obs["vector"][0], ram)
         assert (step.reward[0], step.terminated[0]) == (reward, terminated)
+
+
+def test_a_cropped_picture_is_a_part_of_the_whole() -> None:
+    whole, cropped = game(size=None), game(size=None, crop=[34, 194])
+    for env in (whole, cropped):
+        env.open(np.zeros(1, np.int64), 0)
+    (key,) = (sensor.key for sensor in check_env(EnvConfig(id="ALE/Pong-v5")).obs.images)
+    first = np.zeros(1, np.int32)
+    np.testing.assert_array_equal(whole.reset(first)[key][..., 34:194, :], cropped.reset(first)[key])
 
 
 def test_frame_skip_and_the_maximum_of_two_frames() -> None:
@@ -145,8 +155,11 @@ def test_bad_settings_are_refused() -> None:
         load_config(None, [], ["env.id=ALE/Pong-v5", "algorithm.name=es", "env.atari.frame_skp=3"])
     with pytest.raises(ConfigError, match="each at least 5 pixels"):
         load_config(None, [], ["env.id=ALE/Pong-v5", "algorithm.name=es", "env.atari.size=2"])
-    with pytest.raises(EnvironmentFailure, match="EnvPool shows neither RAM nor"):
-        game(backend="envpool", ram=True)
+    with pytest.raises(ConfigError, match=r"expected \[top, bottom\] within 0 and 210"):
+        load_config(None, [], ["env.id=ALE/Pong-v5", "algorithm.name=es", "env.atari.crop=[194, 34]"])
+    for unknown in ({"ram": True}, {"crop": [34, 194]}):
+        with pytest.raises(EnvironmentFailure, match="EnvPool shows neither RAM nor"):
+            game(backend="envpool", **unknown)
     with pytest.raises(EnvironmentFailure, match=r"no environment 'ALE/Pang-v5'.*Did you mean 'ALE/Pong-v5'"):
         game("Pang")
     with pytest.raises(ConfigError, match=r"set env\.atari\.stack"):

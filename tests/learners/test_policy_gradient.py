@@ -13,6 +13,7 @@ from torch.distributions import Categorical, Normal
 
 from baldwin.errors import ConfigError, Diverged
 from baldwin.learners import A2C, PPO, REINFORCE, A2CConfig, IMPALAConfig, PPOConfig, REINFORCEConfig
+from baldwin.learners.actor_critic_loss import REPORTED
 from baldwin.learners.experience import Experience, from_segment, join
 from baldwin.learners.reward_scaler import RewardScaler
 from baldwin.networks import ActionMap, PolicyConfig, make_network, stored_columns
@@ -334,3 +335,25 @@ def test_rewards_are_scaled_by_the_deviation_of_their_sums() -> None:
     assert scaler.state_dict()["sums"].tolist() == [[6.0]]
     scaler.forget([0])
     assert not scaler.state_dict()["sums"].any()
+
+
+@pytest.mark.parametrize("space", [BOX, CHOICES], ids=["gaussian", "choice"])
+@pytest.mark.parametrize("config", [PPOConfig(entropy_coef=0.1, clip_range=0.05), PPOConfig(), A2CConfig(entropy_coef=0.1)])
+@pytest.mark.parametrize("components", [1, 3])
+def test_the_closed_form_is_what_autograd_computes(config: Any, space: Any, components: int) -> None:
+    """The gradient for two perceptrons in NumPy, and that of the same loss by torch."""
+    learner = make(config, space, {str(n): 1.0 + n for n in range(components)}, hidden=[64, 64])
+    steps = learner.estimate(experience(space, components=components))
+    assert learner.nets.pair is not None
+
+    def gradient() -> Any:
+        return learner.minibatch_gradient(steps, 0.05) if isinstance(learner, PPO) else learner.loss_gradient(steps)
+
+    found, parts = gradient()
+    learner.nets.pair = None
+    expected, plain = gradient()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    assert found.abs().max() > 0.01
+    for name in REPORTED:
+        assert getattr(parts, name) == pytest.approx(getattr(plain, name), rel=1e-5, abs=1e-6)
+    np.testing.assert_allclose(parts.log_prob, plain.log_prob, rtol=1e-5, atol=1e-6)

@@ -7,7 +7,18 @@ from gymnasium import spaces
 from torch import nn
 
 from baldwin.errors import ConfigError
-from baldwin.networks import ActionMap, GreedyPolicy, NetworkConfig, Normalizer, PolicyConfig, StackedNetwork, make_network, stack_trials
+from baldwin.networks import (
+    ActionMap,
+    GreedyPolicy,
+    NetworkConfig,
+    Normalizer,
+    NumpyMLP,
+    PolicyConfig,
+    StackedNetwork,
+    make_network,
+    stack_trials,
+)
+from baldwin.networks.batched_mlp import BatchedMLP
 from baldwin.observations import describe_observations, vector_spec
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Noise
@@ -244,3 +255,21 @@ def test_one_step_is_that_of_torch_adam() -> None:
         theirs.square().sum().backward()
         adam.step()
     np.testing.assert_allclose(ours.vectors(), theirs.detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "leaky-relu", "selu"])
+def test_perceptrons_in_numpy_are_those_in_torch(activation: str) -> None:
+    shapes = ((7, 3), (7,), (5, 7), (5,), (2, 5), (2,))
+    rng = np.random.default_rng(0)
+    params = rng.normal(size=(2, sum(int(np.prod(shape)) for shape in shapes))).astype(np.float32)
+    x, grad = rng.normal(size=(6, 3)).astype(np.float32), rng.normal(size=(2, 6, 2)).astype(np.float32)
+    rows = torch.from_numpy(params.copy()).requires_grad_()
+    expected = BatchedMLP(rows, shapes, activation)(torch.from_numpy(x).expand(2, 6, 3))
+    expected.backward(torch.from_numpy(grad.copy()))
+    mlp = NumpyMLP(params, shapes, activation)
+    out, inputs = mlp.forward(x)
+    into = np.empty_like(params)
+    mlp.backward(inputs, grad, into)
+    np.testing.assert_allclose(out, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    assert rows.grad is not None
+    np.testing.assert_allclose(into, rows.grad.numpy(), rtol=1e-4, atol=1e-5)

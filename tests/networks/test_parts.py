@@ -278,6 +278,17 @@ def test_virtual_batch_norm_by_hand() -> None:
     assert np.concatenate(part.init(np.random.default_rng(0)))[2:].tolist() == [1.0, 0.0]
 
 
+def test_what_never_moves_is_not_seen() -> None:
+    """Centered, a pixel is its difference from its mean over the reference batch, here 2 and 10; only the first one moves."""
+    from baldwin.networks.encoders import Conv
+
+    part = ConvEncoder((1, 1, 2), (Conv(1, 1, 1),), [], "leaky-relu", "torch", virtual_batch_norm=True, center=True)
+    part.reference = torch.tensor([[1.0, 10.0], [3.0, 10.0]]).view(2, 1, 1, 2)
+    row = torch.tensor([[1.0, 0.0, 1.0, 0.0]])  # weight, bias, gain, shift
+    out = part.bind(RowTensors(row, part.shapes))(torch.tensor([5.0, 10.0]).view(1, 1, 1, 1, 2))
+    assert out.ravel().tolist() == pytest.approx([3 / np.sqrt(0.5 + 1e-3), 0.0])  # the four numbers -1, 0, 1, 0 have variance 1/2
+
+
 def test_a_preset_of_the_network_is_merged_key_by_key() -> None:
     def policy(*options: str, algorithm: str = "es") -> PolicyConfig:
         return load_config(algorithm=algorithm, env="ALE/Breakout-v5", overrides=list(options)).policy
@@ -288,6 +299,7 @@ def test_a_preset_of_the_network_is_merged_key_by_key() -> None:
     assert policy("policy.network=nature", algorithm="sac").hidden == []
     for options, message in (
         (["policy.module=tests.networks.modules:WholePolicy", "policy.memory=lstm"], "is the whole network"),
+        (["policy.images.center=true"], "center needs the fixed batch"),
         (["policy.encoders={obs: {kind: mlp, conv: nature}}"], "conv and norm are for kind=conv"),
     ):
         with pytest.raises(ConfigError, match=message):

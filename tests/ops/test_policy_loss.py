@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from baldwin.ops.noisy import factorized_noise, initial_sigma, signed_root
-from baldwin.ops.policy_loss import approx_kl, clip_fraction, clipped_surrogate, clipped_value_loss
+from baldwin.ops.policy_loss import (
+    approx_kl,
+    clip_fraction,
+    clipped_surrogate,
+    clipped_value_loss,
+    score_loss,
+    squared_error,
+    surrogate_loss,
+)
 
 
 def test_surrogate_by_hand() -> None:
@@ -23,18 +31,41 @@ def test_surrogate_by_hand() -> None:
     assert ratio.grad.tolist() == [0.0, -2.0, 2.0, 0.0, 1.0]
 
 
+def test_the_loss_of_the_surrogate_is_its_negative_mean_with_its_gradient() -> None:
+    """Also where the ratio is on the edge: a step of ratio exp(0.3) is clipped at 1.2."""
+    log_ratio = torch.tensor([0.3, 0.3, -0.5, -0.5, 0.0], requires_grad=True)
+    advantage = torch.tensor([2.0, -2.0, 2.0, -2.0, 1.0])
+    expected = -clipped_surrogate(log_ratio.exp(), advantage, 0.2).mean()
+    expected.backward()
+    loss, gradient = surrogate_loss(log_ratio.detach().numpy(), advantage.numpy(), 0.2)
+    assert loss == pytest.approx(-(2.4 - 2 * math.exp(0.3) + 2 * math.exp(-0.5) - 1.6 + 1) / 5)
+    assert loss == pytest.approx(expected.item())
+    assert log_ratio.grad is not None
+    np.testing.assert_allclose(gradient, log_ratio.grad.numpy(), rtol=1e-6)
+
+
+def test_the_loss_of_the_policy_gradient_by_hand() -> None:
+    loss, gradient = score_loss(np.array([-1.0, -3.0], np.float32), np.array([2.0, 0.5], np.float32))
+    assert loss == pytest.approx((2.0 + 1.5) / 2)
+    assert gradient.tolist() == [-1.0, -0.25]
+
+
+def test_squared_errors_are_averaged_over_steps_and_summed_over_components() -> None:
+    assert squared_error(torch.tensor([[1.0, 0.0], [3.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 0.0]])).item() == 7.0
+
+
 def test_clipped_values_by_hand() -> None:
     """Old 0, target 1, clip 0.2: a value of 0.5 counts as 0.2; one of 0.1 as it is. Two components add up."""
     value = torch.tensor([[0.5, 0.1], [0.5, 0.1]])
-    assert clipped_value_loss(value, torch.zeros(2, 2), torch.ones(2, 2), 0.2).item() == pytest.approx(0.64 + 0.81)
+    assert clipped_value_loss(value, torch.ones(2, 2), torch.zeros(2, 2), 0.2).item() == pytest.approx(0.64 + 0.81)
 
 
 def test_kl_and_clip_fraction_as_stable_baselines_computes_them() -> None:
     """approx_kl = mean((exp(log_ratio) - 1) - log_ratio); clip_fraction = mean(|ratio - 1| > clip_range)."""
-    log_ratio = torch.tensor([0.0, 0.1, -0.3])
+    log_ratio = np.array([0.0, 0.1, -0.3], np.float32)
     expected = np.mean((np.exp([0.0, 0.1, -0.3]) - 1) - np.array([0.0, 0.1, -0.3]))
-    assert approx_kl(log_ratio).item() == pytest.approx(expected, rel=1e-5)
-    assert clip_fraction(log_ratio.exp(), 0.2).item() == pytest.approx(1 / 3)
+    assert approx_kl(log_ratio) == pytest.approx(expected, rel=1e-5)
+    assert clip_fraction(np.exp(log_ratio), 0.2) == pytest.approx(1 / 3)
 
 
 def test_factorised_noise() -> None:
