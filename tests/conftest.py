@@ -38,3 +38,11 @@ def local_ray(_ray_is_left_behind: None) -> None:
 def _ray_where_a_parameter_says_so(request: pytest.FixtureRequest) -> None:
     if "ray" in getattr(getattr(request.node, "callspec", None), "params", {}).values():
         request.getfixturevalue("local_ray")
+
+
+SLOW_FILES = ("test_ray_runs", "test_ray", "test_hybrid_runs", "test_on_policy_runs", "test_interrupt", "test_exactness")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first: one that begins last keeps one process busy while the others have nothing left to do."""
+    items.sort(key=lambda item: item.path.stem not in SLOW_FILES)

@@ -20,15 +20,20 @@ from baldwin.ops.returns import explained_variance
 from baldwin.types import Metrics
 
 
-class A2CConfig(SynchronousConfig):
-    """A2C: one policy-gradient step from short segments of many environments. Defaults as in Stable-Baselines3."""
+class OneStepConfig(GAEConfig):
+    """Defaults of A2C and A3C, as in Stable-Baselines3."""
 
-    name: Literal["a2c"] = "a2c"
-    rollout_length: PositiveInt = Field(5, description="Steps of each environment in a segment")
     lr: PositiveFloat | StepSchedule = Field(7e-4, description="Step size: a number, or {kind, start, end, env_steps}")
     gae_lambda: float = Field(1.0, ge=0, le=1, description="1: returns; 0: one-step temporal differences")
     normalize_advantage: bool = Field(False, description="Advantages of a batch get mean 0 and standard deviation 1")
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
+
+
+class A2CConfig(OneStepConfig, SynchronousConfig):
+    """A2C: one policy-gradient step from short segments of many environments. Defaults as in Stable-Baselines3."""
+
+    name: Literal["a2c"] = "a2c"
+    rollout_length: PositiveInt = Field(5, description="Steps of each environment in a segment")
 
     def make_learner(self, policy: PolicyConfig, **parts: Any) -> A2C:
         """A new learner."""

@@ -9,26 +9,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from baldwin.algorithm import AlgorithmEntry, BuildContext, register
 from baldwin.errors import Diverged
-from baldwin.learners.a2c import A2C
+from baldwin.learners.a2c import A2C, OneStepConfig
 from baldwin.learners.actor_critic_loss import REPORTED
 from baldwin.learners.experience import Experience, from_segment
-from baldwin.learners.gae import GAEConfig
 from baldwin.learners.impala import MAX_LAG, Pending
-from baldwin.learners.on_policy import (
-    MAX_JOB_PARAMS,
-    METRIC,
-    STEP_ARRAYS,
-    LearnJob,
-    PolicyGradientAlgorithm,
-    PolicyGradientSpec,
-    obs_moments,
-    policy_gradient_spec,
-)
-from baldwin.learners.schedule import StepSchedule
+from baldwin.learners.learn_job import METRIC, LearnJob, PolicyGradientSpec, policy_gradient_spec
+from baldwin.learners.policy_gradient_algorithm import MAX_JOB_PARAMS, STEP_ARRAYS, PolicyGradientAlgorithm, obs_moments
 from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR
 from baldwin.ops.moments import Moments
@@ -40,7 +30,7 @@ LEARNER = "learner"
 GRADIENT, MOMENTS = "gradient", "obs_moments"
 
 
-class A3CConfig(GAEConfig):
+class A3CConfig(OneStepConfig):
     """A3C: gradients computed by the workers and applied on arrival. Asynchronous."""
 
     removed: ClassVar[dict[str, str]] = {"actor_lag": "workers never wait for each other here"}
@@ -48,10 +38,6 @@ class A3CConfig(GAEConfig):
     name: Literal["a3c"] = "a3c"
     block: PositiveInt = Field(1, description="Environments that one job steps together, in one call")
     rollout_length: PositiveInt = Field(20, description="Steps of each environment in a segment")
-    lr: PositiveFloat | StepSchedule = Field(7e-4, description="Step size: a number, or {kind, start, end, env_steps}")
-    gae_lambda: float = Field(1.0, ge=0, le=1, description="1: returns; 0: one-step temporal differences")
-    normalize_advantage: bool = Field(False, description="Advantages of a batch get mean 0 and standard deviation 1")
-    optimizer: Literal["adam", "rmsprop"] = "rmsprop"
 
     def make_learner(self, policy: PolicyConfig, **parts: Any) -> A3C:
         """A new learner."""

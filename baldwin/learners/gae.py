@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from baldwin.learners.experience import Experience
-from baldwin.learners.on_policy import SegmentConfig
 from baldwin.learners.policy_gradient import PolicyGradientLearner, Share, Steps
+from baldwin.learners.policy_gradient_algorithm import SegmentConfig
 from baldwin.ops.returns import gae, gae_v
 
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from baldwin.algorithm import AlgorithmEntry, BuildContext, register
 from baldwin.learners.actor_critic_loss import REPORTED, Parts
 from baldwin.learners.experience import Experience, join
-from baldwin.learners.on_policy import LearnJob, PolicyGradientAlgorithm, PolicyGradientSpec, SegmentConfig, policy_gradient_spec
+from baldwin.learners.learn_job import LearnJob, PolicyGradientSpec, policy_gradient_spec
 from baldwin.learners.policy_gradient import PolicyGradientLearner, Steps, report
+from baldwin.learners.policy_gradient_algorithm import PolicyGradientAlgorithm, SegmentConfig
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
 from baldwin.ops.policy_loss import score_loss

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.experience import Experience
-from baldwin.learners.on_policy import OnPolicyConfig, build_on_policy
+from baldwin.learners.on_policy import build_on_policy
 from baldwin.learners.policy_gradient import PolicyGradientLearner, Steps, report
+from baldwin.learners.policy_gradient_algorithm import OnPolicyConfig
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
 from baldwin.ops.policy_loss import squared_error
