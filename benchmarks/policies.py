@@ -129,8 +129,8 @@ def games(seconds: float) -> None:
     raw = bare_simulator(seconds)
     rows = [["bare ALE, 4 frames an action", f"{raw:,.0f}", "1.00"]]
     for label, name, options in (
-        ("pong-es, ConvNet-LSTM", "pong-es", ()),
-        ("pong-es, rank 1", "pong-es", ("algorithm.rank=1",)),
+        ("pong-es, full rank", "pong-es", ("algorithm.rank=0",)),
+        ("pong-es, rank 1", "pong-es", ()),
         ("pong-ram-es, MLP", "pong-ram-es", ()),
     ):
         speed = whole_blocks(name, *options)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from statistics import fmean
 
+from baldwin.algorithm import ALGORITHMS
 from baldwin.config import RunConfig
-from baldwin.strategies import EvolutionConfig
 from baldwin.types import Metrics
 
 WINDOW = 20  # generations a signal must last
@@ -17,17 +17,18 @@ class Health:
     """Watches the metrics of each generation."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._search = isinstance(config.algorithm, EvolutionConfig)
-        self._capped = isinstance(config.algorithm, EvolutionConfig) and config.algorithm.cap.rule != "none"
+        self._is_strategy = ALGORITHMS.find(config.algorithm.name).family == "strategy"
+        cap = getattr(config.algorithm, "cap", None)
+        self._capped = cap is not None and cap.rule != "none"
         self._history: deque[Metrics] = deque(maxlen=WINDOW)
         self._said: dict[str, int] = {}
 
     def check_config(self, config: RunConfig) -> list[str]:
         """Advice that the config alone gives cause for."""
-        population = getattr(config.algorithm, "population", None)
-        if not isinstance(config.algorithm, EvolutionConfig) or population is None:
+        population, block = (getattr(config.algorithm, key, None) for key in ("population", "block"))
+        if population is None or block is None:
             return []
-        blocks, workers = -(-population // config.algorithm.block), config.executor.count
+        blocks, workers = -(-population // block), config.executor.count
         if config.executor.name == "inline" or blocks >= workers:
             return []
         return [
@@ -92,7 +93,7 @@ class Health:
             ),
             (
                 "idle",
-                self._search and over("straggler_fraction", 0.3),
+                self._is_strategy and over("straggler_fraction", 0.3),
                 "workers idle over 30 % of the time at the end of generations: lower algorithm.block or raise algorithm.population",
             ),
         ]
