@@ -236,4 +236,5 @@ def test_a_stream_stays_with_its_worker(executor: str, tmp_path: Path) -> None:
     ]
     run = train_run(small("td3", *options, "algorithm.rollout_length=10", "stop.env_steps=2000"), tmp_path / "run")
     assert run.last["env_steps"] >= 2000
-    assert run.last["replayed_steps"] <= 0.02 * run.last["env_steps"]
+    late = 2 * 200 if executor == "ray" else 0  # an actor that starts late takes over a stream, and one episode is simulated again
+    assert run.last["replayed_steps"] <= 0.02 * run.last["env_steps"] + late  # not sticky: several times the steps of the run
