@@ -60,14 +60,14 @@ class AtariConfig(ConfigModel):
 
     @property
     def rows(self) -> slice:
-        """Rows of the screen that are shown."""
-        return slice(*(self.crop or (0, SCREEN[0])))
+        """Rows of the screen that are shown; some games have more than 210."""
+        return slice(*self.crop) if self.crop else slice(None)
 
     @property
     def sides(self) -> tuple[int, int]:
         """Height and width of the picture."""
         if self.size is None:
-            return self.rows.stop - self.rows.start, SCREEN[1]
+            return len(range(SCREEN[0])[self.rows]), SCREEN[1]
         return (self.size[0], self.size[-1]) if isinstance(self.size, list) else (self.size, self.size)
 
 

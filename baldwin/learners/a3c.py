@@ -141,7 +141,6 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
         super().__init__(learner, config, context, spec)
         self._asked = 0
         self._pending: dict[int, Pending] = {}
-        self._shared_learners: set[int] = set()
         self._actors[0][LEARNER] = learner.nets.params.numpy().copy()
 
     def publish(self) -> list[Shared]:
@@ -186,7 +185,6 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
             needed = {p.actor_version for p in self._pending.values()} | {self._learned}
             self._actors = {n: actor for n, actor in self._actors.items() if n in needed}
             self._shared_actors &= needed
-            self._shared_learners &= needed
         return metrics
 
     def _apply(self, pending: Pending, outcome: Outcome) -> Metrics | None:
@@ -206,7 +204,6 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
         super().load_state_dict(state)
-        self._shared_learners = set()
         self._pending = {int(ticket): Pending(**p) for ticket, p in state["pending"].items()}
 
 

@@ -190,8 +190,8 @@ class PolicyGradientLearner(ABC):
         """Random numbers, threads and step size of one update."""
         self._generator.manual_seed(seeds.mix(self._seed, seeds.Stream.LEARN, self.updates))
         self._optimizer.lr = value_at(self.config.lr, env_steps)
-        with threads(int(self._threads)), one_numpy_thread():
-            yield
+        with threads(int(self._threads)), one_numpy_thread(), np.errstate(over="ignore", invalid="ignore"):
+            yield  # `report` refuses what is not finite
 
     def prepare(self, obs: Observation) -> Obs:
         """Raw observations as normalised tensors."""

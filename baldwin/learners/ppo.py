@@ -70,12 +70,12 @@ class PPO(GAELearner):
                     steps = self.estimate(experience)
                 if not self._epoch(steps, clip, found, log_ratios):
                     break
-        all_ratios = np.concatenate(log_ratios)
-        return report(found) | {
-            "approx_kl": approx_kl(log_ratios[-1] if self.config.target_kl else all_ratios[-len(first.action) :]),
-            "clip_fraction": clip_fraction(np.exp(all_ratios), clip),
-            "explained_variance": explained_variance(first.value.numpy(), first.target.numpy()),
-        }
+            all_ratios = np.concatenate(log_ratios)
+            return report(found) | {
+                "approx_kl": approx_kl(log_ratios[-1] if self.config.target_kl else all_ratios[-len(first.action) :]),
+                "clip_fraction": clip_fraction(np.exp(all_ratios), clip),
+                "explained_variance": explained_variance(first.value.numpy(), first.target.numpy()),
+            }
 
     def _epoch(self, steps: Steps, clip: float, found: dict[str, list[Any]], log_ratios: list[Array]) -> bool:
         """One pass; false if the policy moved too far. Adds to what is reported."""

@@ -1,25 +1,19 @@
-"""Pieces of policy-gradient losses: pure functions of tensors."""
+"""Pieces of policy-gradient losses: pure functions of arrays, and of tensors where autograd needs them."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
 Array = NDArray[np.float32]
 LossAndGradient = tuple[float, Array]
-"""A loss, and its gradient [B] with respect to the log-probabilities (or their ratios) that it is a function of."""
-
-
-def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """min(ratio A, clip(ratio, 1 - eps, 1 + eps) A) of PPO (arXiv 1707.06347, equation 7)."""
-    return torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+"""A loss, and its gradient [B] with respect to the log-probabilities (or log-ratios) that it is a function of."""
 
 
 def surrogate_loss(log_ratio: Array, advantage: Array, clip: float) -> LossAndGradient:
-    """- mean `clipped_surrogate` of the ratios exp(log_ratio) [B]."""
+    """- mean min(r A, clip(r, 1 - eps, 1 + eps) A) of PPO (arXiv 1707.06347, equation 7), for ratios r = exp(log_ratio) [B]."""
     ratio = np.exp(log_ratio)
     free = ratio * advantage
     clipped = np.minimum(np.maximum(ratio, np.float32(1 - clip)), np.float32(1 + clip)) * advantage

@@ -49,11 +49,11 @@ def one_thread() -> AbstractContextManager[None]:
 
 @cache
 def _numpy_blas() -> ThreadpoolController:
-    return ThreadpoolController().select(internal_api="openblas")
+    return ThreadpoolController().select(user_api="blas")
 
 
 @contextmanager
 def one_numpy_thread() -> Iterator[None]:
-    """Let products of NumPy run on one thread inside."""
+    """Let products of NumPy (OpenBLAS, MKL, BLIS) run on one thread inside."""
     with _numpy_blas().limit(limits=1):
         yield

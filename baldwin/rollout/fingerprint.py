@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from baldwin.envs import EnvConfig, EnvSpec, make_vector_env
 from baldwin.errors import EnvironmentFailure
-from baldwin.networks import Network, ObservationBuffer
+from baldwin.networks import Network, ObservationBuffer, as_numpy
 from baldwin.networks.network import initial_state
-from baldwin.observations import ObservationSpec
-from baldwin.ops.threads import one_thread
+from baldwin.observations import VECTOR, ObservationSpec
+from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.types import Fingerprint
 
 PACKAGES = ("baldwin-rl", "torch", "numpy", "gymnasium", "envpool", "mujoco", "ale-py", "Box2D")
@@ -46,13 +46,15 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> Fingerprint:
 
 def arithmetic_fingerprint(network: Network, spec: ObservationSpec) -> Fingerprint:
     """Versions, and a hash of what this processor makes of a small forward pass and of some functions: not all round alike."""
-    with torch.inference_mode(), one_thread():
+    with torch.inference_mode(), one_thread(), one_numpy_thread():
         rows = torch.from_numpy(np.stack([network.init(0), network.init(1)]))
         sizes = {key: array.shape for key, array in ObservationBuffer(spec, 2).arrays.items()}
         seen = {key: torch.linspace(-2, 2, math.prod(shape)).reshape(2, 1, *shape[1:]) for key, shape in sizes.items()}
         out = network.bind(rows)(seen, initial_state(network, 2, 1))[0].numpy()
+        small = as_numpy(network, network.init(0))
+        acting = small.forward(seen[VECTOR][:, 0].numpy())[0] if small else out
     x = np.linspace(-3, 3, 97)
-    return versions() | {"arithmetic": digest(out, np.sin(x), np.exp(x), np.tanh(x), np.array([math.sin(v) for v in x.tolist()]))}
+    return versions() | {"arithmetic": digest(out, acting, np.sin(x), np.exp(x), np.tanh(x), np.array([math.sin(v) for v in x.tolist()]))}
 
 
 def env_fingerprint(config: EnvConfig, env_spec: EnvSpec) -> str:

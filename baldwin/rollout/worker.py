@@ -15,7 +15,7 @@ from baldwin.errors import StaleShare
 from baldwin.networks import ActionMap, Forward, Inputs, Normalizer, PolicyConfig, as_numpy, make_network, stack_trials
 from baldwin.observations import VECTOR, Observation
 from baldwin.ops.moments import Moments
-from baldwin.ops.threads import one_thread
+from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
 from baldwin.rollout.segments import ACTOR, CollectJob, RunningEnvs, collect
@@ -104,7 +104,7 @@ class RolloutWorker:
         if key not in self._running:
             self._running[key] = RunningEnvs(make_resumable_env(self._spec.env, self._spec.env_spec, len(key)), self._spec.env_spec.obs)
         try:
-            with one_thread():
+            with one_thread(), one_numpy_thread():
                 arrays, replayed, reason = collect(self._running[key], forward, self._act, job)
         except BaseException:
             self._running.pop(key).envs.close()

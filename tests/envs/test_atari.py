@@ -9,6 +9,7 @@ import pytest
 
 from baldwin.config import load_config
 from baldwin.envs import EnvConfig, VectorEnv, check_env, choose_backend, make_vector_env
+from baldwin.envs.atari import AtariConfig
 from baldwin.errors import ConfigError, EnvironmentFailure
 
 pytest.importorskip("ale_py")
@@ -96,6 +97,11 @@ def test_a_cropped_picture_is_a_part_of_the_whole() -> None:
     (key,) = (sensor.key for sensor in check_env(EnvConfig(id="ALE/Pong-v5")).obs.images)
     first = np.zeros(1, np.int32)
     np.testing.assert_array_equal(whole.reset(first)[key][..., 34:194, :], cropped.reset(first)[key])
+
+
+def test_without_a_crop_the_whole_of_a_taller_screen_is_shown() -> None:
+    assert AtariConfig().rows == slice(None)  # Air Raid has 250 rows
+    assert AtariConfig(crop=[34, 194]).rows == slice(34, 194)
 
 
 def test_frame_skip_and_the_maximum_of_two_frames() -> None:
