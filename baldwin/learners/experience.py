@@ -44,7 +44,7 @@ class Experience:
 
     @property
     def steps(self) -> int:
-        """Real steps."""
+        """Steps of all segments, padding not counted."""
         return int(self.valid.sum())
 
 

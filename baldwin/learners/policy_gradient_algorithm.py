@@ -47,7 +47,7 @@ class OnPolicyConfig(PolicyGradientConfig, FailureLimits):
     @property
     @abstractmethod
     def env_count(self) -> int:
-        """Environments."""
+        """Environments that the run steps, over all jobs."""
 
     @property
     def envs_per_job(self) -> int:

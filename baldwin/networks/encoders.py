@@ -129,7 +129,8 @@ class ConvEncoder:
         virtual_batch_norm: bool,
         center: bool = False,
     ) -> None:
-        self._blocks, self._activation, self._init, self._norm, self._center = blocks, activation, init, virtual_batch_norm, center
+        self._blocks, self._activation, self._init = blocks, activation, init
+        self._norm, self._center = virtual_batch_norm, center
         self.reference: Tensor | None = None
         channels, height, width = shape
         shapes: list[Shape] = []
