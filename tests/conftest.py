@@ -40,9 +40,23 @@ def _ray_where_a_parameter_says_so(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("local_ray")
 
 
-SLOW_FILES = ("test_ray_runs", "test_ray", "test_hybrid_runs", "test_on_policy_runs", "test_interrupt", "test_exactness")
+SLOW_FILES = ("test_hybrid_runs", "test_on_policy_runs", "test_interrupt", "test_exactness")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first: one that begins last keeps one process busy while the others have nothing left to do."""
+    """Long tests first: one that begins last keeps one process busy while the others have nothing left to do.
+
+    Tests with Ray run in one process, and those with clusters of their own in another: a Ray per process would take longer to
+    start than the tests take.
+    """
     items.sort(key=lambda item: item.path.stem not in SLOW_FILES)
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        fixtures = getattr(item, "fixturenames", ())
+        if item.path.stem == "test_ray_runs":
+            item.add_marker(pytest.mark.xdist_group("clusters"))
+        elif item.path.stem == "test_ray" or "ray" in params.values() or "local_ray" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("ray"))
+        elif "quiet" in fixtures and ("kind" in params or "backend" in params):  # what several tests compare with is made once
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {params.get('kind', params.get('backend'))}"))

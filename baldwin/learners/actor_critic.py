@@ -115,7 +115,8 @@ class ActorCritic:
         """Both networks as arrays, for the gradient in closed form."""
         rows, shapes = self.leaves[0].detach().numpy(), self._policy_net.shapes
         log_std = self.params[self._sizes[0] :].numpy()
-        return Pair(NumpyMLP(rows, shapes, self._activation), rows.size, log_std, self.n_outputs, max(shape[0] for shape in shapes))
+        both, values = (NumpyMLP(own, shapes, self._activation) for own in (rows, rows[1:]))
+        return Pair(both, values, rows.size, log_std, self.n_outputs, max(shape[0] for shape in shapes))
 
     @property
     def log_std(self) -> Tensor | None:

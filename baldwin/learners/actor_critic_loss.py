@@ -68,6 +68,7 @@ class Pair(NamedTuple):
     """Policy and values as two perceptrons of one shape. The arrays share the memory of the learner's parameters."""
 
     mlp: NumpyMLP
+    values: NumpyMLP  # the second of them
     n_params: int  # of both
     log_std: Array  # [A] of a Gaussian; [0]: the action is one choice
     n_outputs: int  # of the policy; what else its network gives is padding

@@ -69,6 +69,20 @@ class EpisodeTracker:
         for n in envs:
             self._open[n] = OpenEpisode(self._open[n].number + 1, memory=np.zeros_like(self._open[n].memory))
 
+    def add_segments(self, envs: Sequence[int], arrays: Arrays) -> None:
+        """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated and truncated."""
+        ends = (arrays["terminated"] | arrays["truncated"]).any(1)
+        totals = arrays["reward"].sum(1, dtype=np.float64).tolist()
+        actions = arrays["action"].copy()
+        for row, env in enumerate(envs):
+            if ends[row]:
+                self.add_steps(env, {name: array[row] for name, array in arrays.items()})
+                continue
+            episode = self._open[env]
+            episode.total_reward += totals[row]
+            episode.length += actions.shape[1]
+            episode.actions.append(actions[row])
+
     def add_steps(self, env: int, rows: Arrays, last_index: int = -1, final_obs: Iterator[Observation] | None = None) -> None:
         """Follow an environment through these rows, the last of which has that index in the replay.
 

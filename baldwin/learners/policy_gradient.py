@@ -226,7 +226,9 @@ class PolicyGradientLearner(ABC):
 
     def _values_of(self, obs: Obs) -> Tensor:
         """Values [B, C], a few thousand observations at a time."""
-        size = len(next(iter(obs.values())))
+        size, pair = len(next(iter(obs.values()))), self.nets.pair
+        if pair and size * pair.width <= MAX_NUMPY_SIZE:
+            return torch.from_numpy(pair.values.forward(obs[VECTOR].numpy())[0][0, :, : self.nets.n_values])
         chunks = [self.nets({key: x[at : at + CHUNK] for key, x in obs.items()}).values for at in range(0, size, CHUNK)]
         return torch.cat(chunks) if len(chunks) > 1 else chunks[0]
 

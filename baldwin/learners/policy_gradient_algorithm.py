@@ -176,10 +176,9 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         self._epoch_failures += bool(outcome.reason)
         arrays, envs = outcome.arrays, self._envs_of(stream)
         if not outcome.failed:
-            for row, env in enumerate(envs):
-                self._tracker.add_steps(env, {name: arrays[name][row] for name in STEP_ARRAYS})
-                if MEMORY in arrays:
-                    self._tracker.remember(env, arrays[MEMORY][row])
+            self._tracker.add_segments(envs, {name: arrays[name] for name in STEP_ARRAYS})
+            for row, env in enumerate(envs if MEMORY in arrays else ()):
+                self._tracker.remember(env, arrays[MEMORY][row])
         if outcome.reason:
             self._tracker.drop_episodes(envs)
 

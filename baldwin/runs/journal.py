@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from baldwin.errors import RunDirectoryError, describe_exception
 from baldwin.runs.checkpoint import UNREADABLE, translate_disk_errors
-from baldwin.types import Algorithm, Metrics, Outcome
+from baldwin.types import Algorithm, Arrays, Metrics, Outcome
 
 log = logging.getLogger("baldwin")
 MAGIC = b"baldwin journal 3 "
@@ -29,6 +29,11 @@ NO_RUN = "0" * 16
 START = len(MAGIC) + len(NO_RUN) + 1  # the id of the run follows, and a line break
 HEAD = struct.Struct("<II")
 META = struct.Struct("<I")
+SIZE = struct.Struct("<Q")  # of the header of safetensors
+DTYPES = {np.dtype(kind).str: name for name, kind in {
+    "BOOL": np.bool_, "I8": np.int8, "U8": np.uint8, "I16": np.int16, "U16": np.uint16, "I32": np.int32, "U32": np.uint32,
+    "I64": np.int64, "U64": np.uint64, "F16": np.float16, "F32": np.float32, "F64": np.float64,
+}.items()}  # fmt: skip
 
 
 class Record(NamedTuple):
@@ -109,10 +114,22 @@ def encode(meta: dict[str, Any], outcomes: list[Outcome]) -> bytes:
         meta = meta | {"reasons": {row: o.reason for row, o in enumerate(outcomes) if o.reason}}
         if outcomes[0].objectives:
             meta = meta | {"objectives": list(outcomes[0].objectives)}
-        body = save(arrays)
+        body = to_safetensors(arrays)
     text = json.dumps(meta).encode()
     payload = META.pack(len(text)) + text + body
     return HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def to_safetensors(arrays: Arrays) -> bytes:
+    """Arrays in the format of safetensors, whose own `save` takes five times as long for small ones."""
+    header, data, at = {}, [], 0
+    for name, array in arrays.items():
+        raw = array.tobytes()
+        header[name] = {"dtype": DTYPES[array.dtype.str], "shape": array.shape, "data_offsets": (at, at + len(raw))}
+        data.append(raw)
+        at += len(raw)
+    text = json.dumps(header).encode()
+    return b"".join([SIZE.pack(len(text)), text, *data])
 
 
 def decode(payload: bytes, end: int, outcomes: bool = True) -> Record:

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load
 
 from baldwin.errors import BaldwinError, RunDirectoryError
 from baldwin.runs.checkpoint import MANIFEST, POLICY, STATE, read_checkpoint, write_checkpoint
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.journal import HEAD, MAGIC, Journal, encode, read_journal
+from baldwin.runs.journal import DTYPES, HEAD, MAGIC, Journal, encode, read_journal, to_safetensors
 from baldwin.runs.metrics import read_lines
 from baldwin.runs.tree import join, split
 from baldwin.runs.trust import header_of, read_header
@@ -144,3 +145,13 @@ def test_any_text_as_a_header(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
     with pytest.raises(RunDirectoryError):
         _ = RunDirectory(tmp_path).id
+
+
+@pytest.mark.parametrize("kind", sorted(DTYPES))
+def test_arrays_of_a_record_are_those_of_safetensors(kind: str) -> None:
+    arrays = {"x": np.arange(6).reshape(2, 3).T.astype(kind), "none": np.empty((0, 4), kind), "one": np.array(1, kind)}
+    found = load(to_safetensors(arrays))
+    assert set(found) == set(arrays)
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)

@@ -14,7 +14,7 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
-from tests.runs.tools import SMALL, assassin, in_process, shown, small, train_and_kill_twice, train_run
+from tests.runs.tools import SMALL, RunsWhenAsked, assassin, in_process, shown, small, train_and_kill_twice, train_run
 
 BACKENDS = ["gymnasium", "envpool", "mujoco"]
 
@@ -29,7 +29,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("quiet")
-    return {backend: train_run(small(backend=backend), folder / backend) for backend in BACKENDS}
+    return RunsWhenAsked(lambda kind: train_run(small(backend=kind), folder / kind))
 
 
 @pytest.mark.parametrize(("backend", "workers"), [("gymnasium", 3), ("envpool", 3), ("mujoco", 1), ("mujoco", 7)])

@@ -16,7 +16,7 @@ from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
 from tests.runs.test_exactness import lines
-from tests.runs.tools import assassin, in_process, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -49,7 +49,7 @@ def small(kind: str, *overrides: str) -> RunConfig:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("quiet")
-    return {kind: train_run(small(kind), folder / kind) for kind in KINDS}
+    return RunsWhenAsked(lambda kind: train_run(small(kind), folder / kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -107,7 +107,7 @@ def test_the_journal_alone_rebuilds_every_checkpoint(quiet: dict[str, Run], kind
 
 
 def test_a_checkpoint_does_not_hold_the_rows(quiet: dict[str, Run]) -> None:
-    for run in quiet.values():
+    for run in map(quiet.__getitem__, KINDS):
         newest = list_checkpoints(run.directory.checkpoints)[-1]
         assert "replay" in read_checkpoint(newest).state
         assert "rows" not in read_checkpoint(newest).state["replay"]
@@ -204,7 +204,7 @@ def test_an_environment_that_always_breaks_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_run_can_be_shown_compared_and_evaluated(quiet: dict[str, Run], tmp_path: Path) -> None:
-    paths = [run.directory.path for run in quiet.values()]
+    paths = [run.directory.path for run in map(quiet.__getitem__, KINDS)]
     assert in_process("compare", *paths, "--plot", tmp_path / "plot.png").returncode == 0
     found = json.loads(in_process("evaluate", paths[1], "--episodes", 4, "--json").stdout)
     assert found["params_sha256"] == quiet["sac"].params_sha256()

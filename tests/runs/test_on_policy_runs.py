@@ -15,7 +15,7 @@ from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
 from tests.runs.test_exactness import lines
-from tests.runs.tools import assassin, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, assassin, shown, train_and_kill_twice, train_run
 
 COMMON = [
     "env.max_episode_steps=60",
@@ -69,7 +69,7 @@ def small(kind: str, *overrides: str) -> RunConfig:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("quiet")
-    return {kind: train_run(small(kind), folder / kind) for kind in KINDS}
+    return RunsWhenAsked(lambda kind: train_run(small(kind), folder / kind))
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_kill_9_of_the_driver_and_resume_with_other_workers(quiet: Run, tmp_path
     process = subprocess.Popen(
         [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"], stdout=subprocess.DEVNULL
     )
-    until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 3, patience=90)
+    until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 3)
     process.kill()
     process.wait()
     done = baldwin("resume", out, "-m", "executor.workers=1")

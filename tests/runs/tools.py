@@ -47,6 +47,18 @@ def train_run(config: RunConfig, out: Path, **kwargs: Any) -> Run:
     return run
 
 
+class RunsWhenAsked(dict[str, Run]):
+    """Runs by name, each made when a test first asks for it."""
+
+    def __init__(self, make: Callable[[str], Run]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, name: str) -> Run:
+        self[name] = self._make(name)
+        return self[name]
+
+
 def baldwin(*args: object, **kwargs: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "baldwin", *map(str, args)], capture_output=True, text=True, timeout=240, **kwargs)
 
