@@ -80,7 +80,15 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
         ["a2c", "HalfCheetah-v5", "--n-steps", "5"],
     ),
     "DQN CartPole-v1, one update every 4 steps": (
-        ["--algo=dqn", "env.id=CartPole-v1", "policy.hidden=[64,64]", "algorithm.double=false", *EQUAL[3:], LINES],
+        [
+            "--algo=dqn",
+            "env.id=CartPole-v1",
+            "policy.hidden=[64,64]",
+            "algorithm.double=false",
+            "algorithm.checkpoint_slack=200000",
+            *EQUAL[3:],
+            LINES,
+        ],
         ["dqn", "CartPole-v1", "--n-envs", "1", "--n-steps", "4"],
     ),
 }

@@ -1,6 +1,6 @@
 """Environments: several copies of one, stepped side by side, whichever simulator serves them."""
 
-from baldwin.envs import envpool, gymnasium, mujoco  # noqa: F401 - they register themselves
+from baldwin.envs import envpool, gymnasium, mujoco, pong_backend  # noqa: F401 - they register themselves
 from baldwin.envs.backends import check_env, choose_backend, list_envs, make_render_env, make_resumable_env, make_vector_env
 from baldwin.envs.gymnasium import close_quietly, total_reward
 from baldwin.envs.sampling import random_action

@@ -29,7 +29,10 @@ def describe(config: EnvConfig) -> EnvSpec:
     Raises:
         EnvironmentFailure: it cannot be used, or `reward_weights` names a component that it does not give.
     """
-    env_spec = BACKENDS.find(choose_backend(config)).describe(config)
+    backend = BACKENDS.find(choose_backend(config))
+    env_spec = backend.describe(config)
+    if config.self_play and (backend.make_self_play is None or env_spec.players < 2):
+        raise EnvironmentFailure(f"env.self_play: environment {config.id!r} has one player: there is nobody to play with")
     for name in config.reward_weights:
         if name not in env_spec.rewards:
             there = f"it gives {', '.join(env_spec.rewards)}" if env_spec.rewards else "it gives one number"
@@ -46,7 +49,10 @@ def make_vector_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorE
 
 def make_resumable_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorEnv:
     """The same, but every single episode is a pure function of (seed, number, actions), whatever the other copies do."""
-    if BACKENDS.find(env_spec.backend).independent_episodes(config):
+    backend = BACKENDS.find(env_spec.backend)
+    if config.self_play and backend.make_self_play:
+        return backend.make_self_play(config, env_spec, width)
+    if backend.independent_episodes(config):
         return make_vector_env(config, env_spec, width)
     return SeparateEnvs([make_vector_env(config, env_spec, 1) for _ in range(width)])
 

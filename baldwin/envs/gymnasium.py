@@ -5,14 +5,19 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from baldwin.envs.asynchronous import World
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
+from baldwin.envs.match_env import MatchEnv, make_player
+from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.sampling import random_action
+from baldwin.envs.self_play import SelfPlayEnvs, players_that_share
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
@@ -35,6 +40,8 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
         EnvironmentFailure: nothing of that name can be found.
     """
     module_name, _, name = config.id.rpartition(":")
+    if new_world := find_world(config):
+        return lambda **kw: make_player(new_world, **{**config.kwargs, **kw}), config.max_episode_steps
     if module_name:
         where = f"env.id {config.id!r}"
         module = import_module(module_name, where, EnvironmentFailure)
@@ -59,6 +66,25 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
         return AtariGame(env, config.atari) if config.atari else env
 
     return make, limit
+
+
+def find_world(config: EnvConfig) -> Callable[..., World] | None:
+    """How to make the world that an id names: a game of PettingZoo, or a class of one's own; None if it names none."""
+    module_name, _, name = config.id.rpartition(":")
+    if config.id.startswith(PREFIX):
+        return partial(make_world, name)
+    if not module_name:
+        return None
+    found = getattr(import_module(module_name, f"env.id {config.id!r}", EnvironmentFailure), name, None)
+    return found if isinstance(found, type) and issubclass(found, World) else None
+
+
+def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int) -> SelfPlayEnvs:
+    """Every player of a world as a copy."""
+    new_world = find_world(config)
+    if new_world is None:
+        raise EnvironmentFailure(f"env.self_play: environment {config.id!r} is no world of several players")
+    return SelfPlayEnvs(partial(new_world, **config.kwargs), env_spec, width)
 
 
 def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -95,7 +121,8 @@ def describe(config: EnvConfig) -> EnvSpec:
         obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
         obs_spec = describe_space(obs_space, action_space, config, _gives_masks(env))
         rewards, has_elapsed = _try_step(env, EnvSpec(obs_spec, action_space, limit, "gymnasium"))
-        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed)
+        players = players_that_share(env.world) if config.self_play and isinstance(env, MatchEnv) else 1
+        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed, players)
     finally:
         close_quietly(env)
 
@@ -282,4 +309,4 @@ class GymnasiumVectorEnv:
         self._envs[index] = None
 
 
-BACKENDS.add("gymnasium", Backend(describe, GymnasiumVectorEnv, priority=0, serves=lambda config: True))
+BACKENDS.add("gymnasium", Backend(describe, GymnasiumVectorEnv, priority=0, serves=lambda config: True, make_self_play=make_self_play))

@@ -18,6 +18,7 @@ from baldwin.registry import Registry
 
 Ids = NDArray[np.int32]
 AUTO = "auto"
+OWN = "baldwin:"  # ids of Baldwin's own environments
 
 
 class EnvConfig(ConfigModel):
@@ -35,6 +36,11 @@ class EnvConfig(ConfigModel):
     frame_stack: int = Field(1, ge=1, le=64, description="Frames of each image that the policy sees, the newest last")
     channels: Channels = Field("auto", description="Which axis of an image holds its channels: first, last, or auto, the shorter one")
     ignore_sensors: list[str] = Field(default_factory=list, description="Parts of the observation that the policy does not see, by name")
+    self_play: bool = Field(
+        False,
+        description="Training collects every player of a match, and the policy plays them all; evaluations play one against the world's script. "
+        "For worlds whose players see the same kind of thing and decide at the same time",
+    )
     atari: AtariConfig | None = Field(None, description="Preprocessing of Atari games; default for ids that begin with ALE/: DeepMind's")
     reward_weights: dict[str, float] = Field(
         default_factory=dict, description="Weights of the components of a vector reward, by name; default 1. Their sum is the reward"
@@ -67,7 +73,7 @@ class EnvConfig(ConfigModel):
 
     def foreign_code(self) -> list[str]:
         """A class, or a module that registers the id."""
-        return [f"id={self.id}"] if ":" in self.id else []
+        return [f"id={self.id}"] if ":" in self.id and not self.id.startswith(OWN) else []
 
     @field_validator("id")
     @classmethod
@@ -99,6 +105,7 @@ class EnvSpec:
     backend: str
     rewards: tuple[str, ...] = ()  # names of the components, where the environment gives a vector of rewards
     has_elapsed: bool = False  # info["elapsed"] says how many frames a step took
+    players: int = 1  # of a match, each of which is an environment of training: with env.self_play
 
 
 class StepResult(NamedTuple):
@@ -143,6 +150,9 @@ class Backend:
     priority: int
     serves: Callable[[EnvConfig], bool]
     list_ids: Callable[[], Iterable[str]] = tuple  # ids that Gymnasium's registry does not have
+    make_self_play: Callable[[EnvConfig, EnvSpec, int], VectorEnv] | None = (
+        None  # copies are the players of matches; None: it has no matches
+    )
     independent_episodes: Callable[[EnvConfig], bool] = lambda config: True
     """Whether an episode that is begun anew in the middle of a job is still a pure function of its seed and number."""
 

@@ -71,7 +71,7 @@ class EpisodeTracker:
 
     def add_segments(self, envs: Sequence[int], arrays: Arrays) -> None:
         """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated and truncated."""
-        ends = (arrays["terminated"] | arrays["truncated"]).any(1)
+        ends = np.any(arrays["terminated"] | arrays["truncated"], axis=1).tolist()
         totals = arrays["reward"].sum(1, dtype=np.float64).tolist()
         actions = arrays["action"].copy()
         for row, env in enumerate(envs):

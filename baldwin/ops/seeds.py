@@ -26,6 +26,7 @@ class Stream(IntEnum):
     HYBRID = 12
     MIXING = 13
     REFERENCE = 14
+    MATCH = 15
 
 
 def sequence(seed: int, *path: int) -> np.random.SeedSequence:

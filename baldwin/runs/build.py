@@ -11,7 +11,7 @@ import numpy as np
 from baldwin.algorithm import ALGORITHMS, BuildContext
 from baldwin.config import RunConfig
 from baldwin.envs import EnvSpec, check_env
-from baldwin.errors import EnvironmentFailure
+from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.networks import ActionMap
 from baldwin.ops import seeds
@@ -55,6 +55,8 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
         EnvironmentFailure: the environment cannot be used.
     """
     env_spec = probe_env(config)
+    if config.env.self_play:
+        check_self_play(config, env_spec.players)
     actions = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
     reference = reference_batch(config.env, env_spec, config.run.seed) if config.policy.has_virtual_batch_norm else {}
     context = BuildContext(
@@ -72,6 +74,20 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
     algorithm = ALGORITHMS.find(config.algorithm.name).build(config.algorithm, context)
     worker_spec = WorkerSpec(config.env, env_spec, config.policy, reference)
     return Parts(env_spec, algorithm, worker_spec, len(algorithm.policy_state()["params"]))
+
+
+def check_self_play(config: RunConfig, players: int) -> None:
+    """Refuse algorithms that do not collect segments, and jobs that would tear a match apart.
+
+    Raises:
+        ConfigError: with what to do.
+    """
+    if ALGORITHMS.find(config.algorithm.name).family != "learner":
+        raise ConfigError(f"env.self_play is for learners: {config.algorithm.name} evaluates every individual by itself. Leave it out")
+    for field in ("n_envs", "block"):
+        count = getattr(config.algorithm, field, players)
+        if count % players:
+            raise ConfigError(f"env.self_play: algorithm.{field}={count} must be a multiple of the {players} players of a match")
 
 
 def on_cpu(config: RunConfig) -> RunConfig:

@@ -1,0 +1,244 @@
+"""PettingZoo's games as worlds, and worlds as PettingZoo's parallel environments."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World, find_players
+from baldwin.envs.matches import Matches, Turn
+from baldwin.errors import EnvironmentFailure, describe_exception, missing_extra
+from baldwin.ops import seeds
+
+PREFIX = "pettingzoo:"
+
+
+def make_world(name: str, **kwargs: Any) -> World:
+    """A world for a module such as mpe2.simple_tag_v3 or classic.connect_four_v3: its parallel environment, or else its turn-based one.
+
+    Raises:
+        MissingExtra: PettingZoo or the game's package is not installed.
+        EnvironmentFailure: there is no such game, or it cannot be made.
+    """
+    try:
+        module = _find_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == "pettingzoo":
+            raise missing_extra("pettingzoo", f"environment '{PREFIX}{name}'") from error
+        raise EnvironmentFailure(
+            f"there is no game {PREFIX}{name}: {error}. Expected a module of PettingZoo, such as {PREFIX}classic.connect_four_v3, "
+            f"or of a package beside it, such as {PREFIX}mpe2.simple_tag_v3"
+        ) from error
+    try:
+        return ParallelWorld(module.parallel_env(**kwargs)) if hasattr(module, "parallel_env") else TurnWorld(module.env(**kwargs))
+    except Exception as error:
+        raise EnvironmentFailure(f"{PREFIX}{name} could not be made: {describe_exception(error)}. Check env.kwargs.") from error
+
+
+def _find_module(name: str) -> Any:
+    import pettingzoo  # noqa: F401 - so that a missing one is told apart from a missing game
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the way to make games that every version has
+        try:
+            return importlib.import_module(f"pettingzoo.{name}")
+        except ModuleNotFoundError:
+            return importlib.import_module(name)
+
+
+class _PettingZooWorld(World):
+    """What both kinds share: players by name, and random legal actions for those that nobody plays."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.players = [_player(env, name) for name in env.possible_agents]
+
+    def close(self) -> None:
+        """Close the game."""
+        self.env.close()
+
+    def render(self) -> Any:
+        """A picture, if the game was made with a render_mode."""
+        return self.env.render()
+
+    def _random(self, seed: int, name: str) -> np.random.Generator:
+        return seeds.generator(seed, seeds.Stream.MATCH, [p.name for p in self.players].index(name))
+
+
+def _player(env: Any, name: str) -> Player:
+    space = env.observation_space(name)
+    inner = getattr(space, "spaces", {}).get("observation") if "action_mask" in getattr(space, "spaces", {}) else None
+    return Player(name, space if inner is None else inner, env.action_space(name))
+
+
+def _seen(observation: Any) -> tuple[Any, Any]:
+    """Observation and mask, which PettingZoo's classic games put into one dict."""
+    if isinstance(observation, dict) and "action_mask" in observation:
+        return observation["observation"], np.asarray(observation["action_mask"]).astype(np.bool_)
+    return observation, None
+
+
+def random_legal(player: Player, legal: Any, rng: np.random.Generator) -> Any:
+    """A legal action at random."""
+    player.action_space.seed(int(rng.integers(2**31)))
+    return player.action_space.sample() if legal is None else int(rng.choice(np.flatnonzero(legal)))
+
+
+class ParallelWorld(_PettingZooWorld):
+    """A parallel environment: everybody who is still there acts in every step."""
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        """Begin a game."""
+        asked = [p.name for p in find_players(self, players)]
+        observations, infos = self.env.reset(seed=seed)
+        seats = {name: Seat(name) for name in asked}
+        return SimpleMatch(list(seats.values()), [self._tick(seats, seed, observations, infos)])
+
+    async def _tick(self, seats: dict[str, Seat], seed: int, observations: Any, infos: Any) -> None:
+        known = {player.name: player for player in self.players}
+        rngs = {name: self._random(seed, name) for name in known if name not in seats}
+        totals = dict.fromkeys(seats, 0.0)
+        for name, seat in seats.items():
+            seat.show(*_seen_in(observations, infos, name))
+        while self.env.agents:
+            actions = {}
+            for name in self.env.agents:
+                if name in seats:
+                    actions[name] = await seats[name].action()
+                else:
+                    actions[name] = random_legal(known[name], _seen_in(observations, infos, name)[1], rngs[name])
+            observations, rewards, terminations, truncations, infos = self.env.step(actions)
+            for name in actions:
+                if name not in seats:
+                    continue
+                terminated, truncated = bool(terminations[name]), bool(truncations[name])
+                totals[name] += float(rewards[name])
+                seats[name].add(rewards[name])
+                if terminated or truncated:
+                    seats[name].finish(score=totals[name])
+                info = infos.get(name, {})
+                seats[name].show(*_seen_in(observations, infos, name), terminated=terminated, truncated=truncated, info=info)
+
+
+def _seen_in(observations: Any, infos: Any, name: str) -> tuple[Any, Any]:
+    observation, mask = _seen(observations[name])
+    told = infos.get(name, {}).get("action_mask") if mask is None else mask
+    return observation, None if told is None else np.asarray(told).astype(np.bool_)
+
+
+class TurnWorld(_PettingZooWorld):
+    """A turn-based environment (AEC). A step of a player lasts from its turn to the next; `elapsed` counts the turns of all."""
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        """Begin a game."""
+        asked = [p.name for p in find_players(self, players)]
+        self.env.reset(seed=seed)
+        seats = {name: Seat(name) for name in asked}
+        return SimpleMatch(list(seats.values()), [self._tick(seats, seed)])
+
+    async def _tick(self, seats: dict[str, Seat], seed: int) -> None:
+        known = {player.name: player for player in self.players}
+        rngs = {name: self._random(seed, name) for name in known if name not in seats}
+        totals = dict.fromkeys(seats, 0.0)
+        for name in self.env.agent_iter():
+            observation, reward, terminated, truncated, info = self.env.last()
+            seen, legal = _seen(observation)
+            legal = np.asarray(info["action_mask"]).astype(np.bool_) if legal is None and "action_mask" in info else legal
+            over = bool(terminated or truncated)
+            if name in seats:
+                totals[name] += float(reward)
+                seats[name].add(reward, 0)
+                if over:
+                    seats[name].finish(score=totals[name])
+                seats[name].show(seen, legal, terminated=bool(terminated), truncated=bool(truncated and not terminated), info=info)
+            if over:
+                self.env.step(None)
+                continue
+            action = await seats[name].action() if name in seats else random_legal(known[name], legal, rngs[name])
+            self.env.step(action)
+            for seat in seats.values():
+                seat.add(0.0)
+
+
+def as_aec(world: World, render_mode: str | None = None) -> Any:
+    """A world as PettingZoo's turn-based environment: whoever has to decide next is the selected agent.
+
+    Raises:
+        MissingExtra: PettingZoo is not installed.
+    """
+    try:
+        from pettingzoo import AECEnv
+    except ModuleNotFoundError as error:
+        raise missing_extra("pettingzoo", "a world as a PettingZoo environment") from error
+
+    class WorldAEC(AECEnv):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.metadata = {"render_modes": ["rgb_array"], "name": type(world).__name__, "is_parallelizable": False}
+            self.render_mode = render_mode
+            self.possible_agents = [player.name for player in world.players]
+            self.agents: list[str] = []
+            self._players = {player.name: player for player in world.players}
+            self._matches = Matches()
+            self._seed = 0
+
+        def observation_space(self, agent: str) -> Any:
+            return self._players[agent].observation_space
+
+        def action_space(self, agent: str) -> Any:
+            return self._players[agent].action_space
+
+        def observe(self, agent: str) -> Any:
+            seen = self._matches.controller(Turn(0, agent)).observation
+            return self._players[agent].observation_space.sample() * 0 if seen is None else seen
+
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+            self._seed = self._seed + 1 if seed is None else seed
+            self.agents = list(self.possible_agents)
+            self.rewards, self._cumulative_rewards = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
+            self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+            self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
+            self._matches.begin(0, world, self._seed, self.agents)
+            self._go_on({})
+
+        def step(self, action: Any) -> None:
+            agent = self.agent_selection
+            if self.terminations[agent] or self.truncations[agent]:
+                self._was_dead_step(action)
+                if self.agents:
+                    self._select()
+                return
+            self._cumulative_rewards[agent] = 0
+            self._clear_rewards()
+            self._go_on({Turn(0, agent): action})
+            self._accumulate_rewards()
+
+        def _go_on(self, actions: dict[Turn, Any]) -> None:
+            found = self._matches.act(actions)
+            if 0 in self._matches.failures:
+                raise EnvironmentFailure(self._matches.failures[0])
+            for turn, step in found.items():
+                self.rewards[turn.player] = float(step.reward.sum())
+                self.terminations[turn.player], self.truncations[turn.player] = step.terminated, step.truncated
+                legal = self._matches.controller(turn).legal
+                mask = {} if legal is None else {"action_mask": legal.astype(np.int8)}
+                self.infos[turn.player] = dict(step.info) | mask | {"elapsed": step.elapsed}
+            self._select()
+
+        def _select(self) -> None:
+            """Those whose match is over come first, as everywhere in PettingZoo; then whoever has waited longest."""
+            over = [agent for agent in self.agents if self.terminations[agent] or self.truncations[agent]]
+            self.agent_selection = [*over, *(turn.player for turn in self._matches.waiting)][0]
+
+        def render(self) -> Any:
+            return world.render() if self.render_mode else None
+
+        def close(self) -> None:
+            self._matches.close()
+            world.close()
+
+    return WorldAEC()

@@ -1,0 +1,323 @@
+"""Worlds of several players: adapters against plain loops, and matches in which something goes wrong at every await."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baldwin.envs import EnvConfig, check_env
+from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, Step, World
+from baldwin.envs.match_env import MatchEnv
+from baldwin.envs.matches import Matches, Turn
+from baldwin.envs.one_player import PLAYER, GymnasiumWorld
+from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, make_world
+from baldwin.envs.pong_world import PongWorld
+from baldwin.errors import EnvironmentFailure
+
+PARALLEL = ["mpe2.simple_spread_v3", "mpe2.simple_tag_v3", "mpe2.simple_push_v3"]
+TURNS = ["classic.tictactoe_v3", "classic.connect_four_v3", "mpe2.simple_reference_v3"]
+
+
+def equal(a: Any, b: Any) -> bool:
+    return np.array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("name", PARALLEL)
+def test_a_parallel_game_is_its_own_loop(name: str) -> None:
+    module = _find_module(name)
+    plain, world = module.parallel_env(max_cycles=12), ParallelWorld(module.parallel_env(max_cycles=12))
+    matches, names = Matches(), [player.name for player in world.players]
+    observations, _ = plain.reset(seed=3)
+    matches.begin(0, world, 3, names)
+    assert set(matches.act({})) == {Turn(0, agent) for agent in names}
+    rng, steps = np.random.default_rng(0), 0
+    while plain.agents:
+        for agent in plain.agents:
+            assert equal(matches.controller(Turn(0, agent)).observation, observations[agent])
+        actions = {agent: int(rng.integers(plain.action_space(agent).n)) for agent in plain.agents}
+        observations, rewards, terminations, truncations, _ = plain.step(actions)
+        found = matches.act({Turn(0, agent): action for agent, action in actions.items()})
+        for agent in actions:
+            step = found[Turn(0, agent)]
+            assert step.reward[0] == pytest.approx(rewards[agent])
+            assert (step.terminated, step.truncated, step.elapsed) == (terminations[agent], truncations[agent], 1)
+        steps += 1
+    assert steps == 12
+    assert not matches.waiting
+    matches.close()
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_turn_based_game_is_its_own_loop(name: str) -> None:
+    """Each player's rewards, observations and masks, from turn to turn, as `last()` tells them."""
+    module = _find_module(name)
+    plain, world = module.env(), TurnWorld(module.env())
+    plain.reset(seed=5)
+    expected: dict[str, list[Any]] = {agent: [] for agent in plain.possible_agents}
+    rng = np.random.default_rng(0)
+    chosen: list[tuple[str, Any]] = []
+    for agent in plain.agent_iter():
+        observation, reward, terminated, truncated, _ = plain.last()
+        mask = observation["action_mask"] if isinstance(observation, dict) else np.ones(plain.action_space(agent).n)
+        expected[agent].append((observation, reward, terminated or truncated))
+        action = None if terminated or truncated else int(rng.choice(np.flatnonzero(mask)))
+        if action is not None:
+            chosen.append((agent, action))
+        plain.step(action)
+    matches = Matches()
+    matches.begin(0, world, 5, plain.possible_agents)
+    found = matches.act({})
+    seen: dict[str, list[Any]] = {agent: [] for agent in plain.possible_agents}
+
+    def note(new: dict[Turn, Step]) -> None:
+        for turn, step in new.items():
+            seen[turn.player].append((matches.controller(turn).observation, step))
+
+    note(found)
+    for agent, action in chosen:
+        assert [turn.player for turn in matches.waiting] == [agent]
+        note(matches.act({Turn(0, agent): action}))
+    for agent, steps in seen.items():
+        assert len(steps) == len(expected[agent])
+        for (observation, step), (plain_observation, reward, over) in zip(steps, expected[agent], strict=True):
+            inner = plain_observation["observation"] if isinstance(plain_observation, dict) else plain_observation
+            assert equal(observation, inner)
+            assert (float(step.reward[0]), step.over) == (pytest.approx(reward), over)
+    scores = [matches.controller(Turn(0, agent)).result()["score"] for agent in seen]
+    assert scores == pytest.approx([sum(reward for _, reward, _ in expected[agent]) for agent in seen])
+    matches.close()
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "Hopper-v5"])
+def test_a_gymnasium_environment_there_and_back_is_itself(name: str) -> None:
+    plain, back = gym.make(name), MatchEnv(GymnasiumWorld(gym.make(name)), PLAYER)
+    plain.action_space.seed(0)
+    assert equal(plain.reset(seed=4)[0], back.reset(seed=4)[0])
+    for _ in range(250):
+        action = plain.action_space.sample()
+        one, other = plain.step(action), back.step(action)
+        assert equal(one[0], other[0])
+        assert one[1:4] == (pytest.approx(other[1]), *other[2:4])
+        if one[2] or one[3]:
+            assert equal(plain.reset(seed=5)[0], back.reset(seed=5)[0])
+    back.close()
+
+
+class TwoRewards(gym.Env[np.ndarray, int]):
+    """A reward of two components, as mo-gymnasium's environments give it."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        self._left = 3
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        self._left -= 1
+        return np.zeros(1, np.float32), np.array([1.0, -0.5]), self._left == 0, False, {}
+
+
+def test_components_of_a_reward_come_by_name() -> None:
+    env = MatchEnv(GymnasiumWorld(TwoRewards(), ("treasure", "time")), PLAYER)
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step(0)
+    assert (reward, info["reward"], info["elapsed"]) == (0.5, {"treasure": 1.0, "time": -0.5}, 1)
+    env.step(0)
+    *_, info = env.step(0)
+    assert info["result"] == {"score": 1.5, "objectives": {"treasure": 3.0, "time": -1.5}}
+
+
+def test_pettingzoos_own_tests_pass_on_the_way_back() -> None:
+    from pettingzoo.test import api_test
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a pong whose observations are numbers, not pictures
+        api_test(as_aec(PongWorld()), num_cycles=300)
+        api_test(as_aec(PongWorld(frames=(1, 4), delay=1)), num_cycles=300)
+        api_test(as_aec(ParallelWorld(_find_module(PARALLEL[2]).parallel_env(max_cycles=20))), num_cycles=100)
+
+
+def test_connect_four_as_a_one_player_environment_masks_full_columns() -> None:
+    spec = check_env(EnvConfig(id="pettingzoo:classic.connect_four_v3"))
+    assert spec.action_space == spaces.Discrete(7)
+    env = MatchEnv(make_world("classic.connect_four_v3"))
+    over, rng = False, np.random.default_rng(1)
+    _, info = env.reset(seed=2)
+    while not over:
+        _, reward, over, _, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))
+    assert reward in (-1, 0, 1)
+    env.close()
+
+
+def test_a_game_that_is_not_there_is_named() -> None:
+    with pytest.raises(
+        EnvironmentFailure, match=r"there is no game pettingzoo:classic.nonsense_v1.*such as pettingzoo:classic.connect_four_v3"
+    ):
+        make_world("classic.nonsense_v1")
+    with pytest.raises(EnvironmentFailure, match="could not be made"):
+        make_world("mpe2.simple_tag_v3", speed=3)
+
+
+def test_opponents_play_the_players_they_are_given() -> None:
+    asked: list[Any] = []
+
+    def stop(observation: Any, legal: Any) -> int:
+        asked.append(observation)
+        return 1
+
+    env = MatchEnv(PongWorld(), "left", {"right": stop})
+    observation, _ = env.reset(seed=0)
+    for _ in range(10):
+        observation, *_ = env.step(0)
+    assert len(asked) == 10
+    assert observation[1] == pytest.approx(0.5)  # the other bat stands still
+    with pytest.raises(EnvironmentFailure, match="there is no player 'middle'; there are: left, right"):
+        MatchEnv(PongWorld(), "left", {"middle": stop})
+    env.close()
+
+
+class Market(World):
+    """Players who decide at paces of their own; what goes wrong, and where, is told to it."""
+
+    def __init__(self, count: int, trouble: str = "", at: int = 0, length: int = 12) -> None:
+        self.players = [Player(f"p{n}", spaces.Discrete(2), spaces.Discrete(2)) for n in range(count)]
+        self._trouble, self._at, self._length = trouble, at, length
+        self.closed = 0
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        seats = [Seat(name) for name in players]
+        world = self
+
+        class Closing(SimpleMatch):
+            def close(self) -> None:
+                world.closed += 1
+                super().close()
+
+        return Closing(seats, [self._tick(seats, np.random.default_rng(seed)), self._idle()])
+
+    async def _idle(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def _tick(self, seats: list[Seat], rng: np.random.Generator) -> None:
+        awaits = 0
+        for seat in seats:
+            seat.show(0)
+        due = np.zeros(len(seats), int)
+        for frame in range(self._length):
+            for n, seat in enumerate(seats):
+                if due[n] == frame:
+                    awaits += 1
+                    if awaits > self._at:
+                        await self._go_wrong(seat)
+                    await seat.action()
+                    due[n] = frame + int(rng.integers(1, 4))
+            for n, seat in enumerate(seats):
+                seat.add(1.0)
+                if due[n] == frame + 1 and frame + 1 < self._length:
+                    seat.show(frame)
+        for seat in seats if self._trouble != "silence" else []:
+            seat.finish(score=1.0)
+            seat.show(self._length, terminated=True)
+
+    async def _go_wrong(self, seat: Seat) -> None:
+        if self._trouble == "raise":
+            raise RuntimeError("the market burns")
+        if self._trouble == "cancel":
+            raise asyncio.CancelledError
+        if self._trouble == "hang":
+            await asyncio.Event().wait()
+        if self._trouble == "twice":
+            seat._chosen.put_nowait(0)
+
+
+def play_out(matches: Matches, steps: int = 400) -> dict[Turn, list[Step]]:
+    found: dict[Turn, list[Step]] = {}
+    new = matches.act({})
+    for _ in range(steps):
+        for turn, step in new.items():
+            found.setdefault(turn, []).append(step)
+        if not matches.going_on:
+            return found
+        new = matches.act(dict.fromkeys(matches.waiting, 0))
+    raise AssertionError("it does not end")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+def test_every_frame_is_counted_once_for_every_player(count: int) -> None:
+    gc.collect()
+    before = descriptors()
+    matches = Matches()
+    world = Market(count)
+    matches.begin(0, world, 7, [player.name for player in world.players])
+    found = play_out(matches)
+    assert len(found) == count
+    for steps in found.values():
+        assert steps[-1].terminated
+        assert sum(step.elapsed for step in steps) == 12
+        assert sum(float(step.reward[0]) for step in steps) == 12
+    matches.close()
+    assert world.closed == 1
+    assert descriptors() <= before
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    count=st.sampled_from([1, 2, 5, 50]),
+    trouble=st.sampled_from(["raise", "cancel", "hang", "silence", "twice"]),
+    at=st.integers(0, 40),
+    seed=st.integers(0, 99),
+)
+def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, trouble: str, at: int, seed: int) -> None:
+    before = descriptors()
+    matches = Matches(deadline=0.05)
+    good, bad = Market(2), Market(count, trouble, at)
+    matches.begin(0, good, seed, ["p0", "p1"])
+    matches.begin(1, bad, seed, [player.name for player in bad.players])
+    found = play_out(matches)
+    assert {turn for turn, steps in found.items() if steps[-1].over} >= {Turn(0, "p0"), Turn(0, "p1")}
+    told = {turn.player for turn, steps in found.items() if turn.match == 1 and steps[-1].over}
+    assert (1 in matches.failures) != (len(told) == count)  # it fails, or everybody is told
+    matches.close()
+    assert (good.closed, bad.closed) == (1, 1)
+    assert descriptors() <= before
+
+
+def test_acting_out_of_turn_is_refused() -> None:
+    matches = Matches()
+    matches.begin(0, PongWorld(), 0, ["left"])
+    matches.act({})
+    with pytest.raises(EnvironmentFailure, match="it is not the turn of player 'right'; to decide: left"):
+        matches.act({Turn(0, "right"): 0})
+    matches.close()
+
+
+def test_a_seat_is_used_in_turn() -> None:
+    async def misuse() -> None:
+        seat = Seat("p")
+        first = asyncio.ensure_future(seat.act(0))
+        await asyncio.sleep(0)
+        with pytest.raises(EnvironmentFailure, match="acted twice"):
+            await seat.act(0)
+        seat.show(0, terminated=True)
+        await first
+        with pytest.raises(EnvironmentFailure, match="after its match was over"):
+            await seat.act(0)
+
+    asyncio.run(misuse())

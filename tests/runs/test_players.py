@@ -1,0 +1,110 @@
+"""Runs in worlds of several players: one against a script, and all of them by one policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from baldwin.config import RunConfig, load_config
+from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.runs.build import build
+from baldwin.runs.run import start, train
+from tests.runs.test_exactness import lines
+from tests.runs.tools import RunsWhenAsked, shown, train_and_kill_twice, train_run
+
+SMALL = [
+    "env.self_play=true",
+    "env.max_episode_steps=60",
+    "policy.hidden=[8]",
+    "algorithm.n_envs=12",
+    "algorithm.block=6",
+    "algorithm.rollout_length=25",
+    "algorithm.batch_size=64",
+    "algorithm.epochs=2",
+    "algorithm.steps_per_epoch=300",
+    "executor.name=inline",
+    "run.evaluate_every=2",
+    "run.episodes=2",
+    "run.checkpoint_every=1",
+    "stop.generations=4",
+]
+GAMES = {"pong": ["env.id=baldwin:VectorPong-v0"], "spread": ["env.id=pettingzoo:mpe2.simple_spread_v3"]}
+
+
+def small(kind: str, *overrides: str) -> RunConfig:
+    return load_config(None, [], ["algorithm.name=ppo", *GAMES[kind], *SMALL, *overrides])
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> RunsWhenAsked:
+    folder = tmp_path_factory.mktemp("quiet")
+    return RunsWhenAsked(lambda kind: train_run(small(kind), folder / kind))
+
+
+@pytest.mark.parametrize("kind", GAMES)
+def test_self_play_is_the_same_with_any_number_of_workers(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
+    run = train_run(small(kind, "executor.name=process", "executor.workers=3"), tmp_path / "run")
+    assert run.params_sha256() == quiet[kind].params_sha256()
+    assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
+
+
+@pytest.mark.parametrize("kind", GAMES)
+def test_self_play_goes_on_after_kill_nine(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
+    train_and_kill_twice(["algorithm.name=ppo", *GAMES[kind], *SMALL], tmp_path / "run", 0.5)
+    assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
+
+
+def test_ppo_beats_the_scripted_player(tmp_path: Path) -> None:
+    run = start(load_config("vector-pong-ppo", [], ["executor.name=inline", "stop.score=8", "stop.env_steps=2_000_000"]), tmp_path / "run")
+    train(run)
+    assert run.stopped_by.startswith("stop.score") or (run.score or 0) >= 8
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (["algorithm.name=es", "env.id=baldwin:VectorPong-v0"], ConfigError, "env.self_play is for learners: es evaluates"),
+        (
+            ["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "algorithm.block=3"],
+            ConfigError,
+            "algorithm.block=3 must be a multiple of the 2",
+        ),
+        (["algorithm.name=ppo", "env.id=CartPole-v1"], EnvironmentFailure, "'CartPole-v1' has one player"),
+        (["algorithm.name=ppo", "env.id=pettingzoo:mpe2.simple_tag_v3"], EnvironmentFailure, "see or do different things"),
+    ],
+)
+def test_what_cannot_play_itself_is_refused(options: list[str], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        build(load_config(None, [], [*options, "env.self_play=true"]))
+
+
+@pytest.mark.parametrize("game", ["baldwin:TwoRatePong-v0", "pettingzoo:classic.tictactoe_v3"])
+def test_players_who_take_turns_cannot_be_collected_side_by_side(game: str, tmp_path: Path) -> None:
+    options = ["algorithm.name=ppo", f"env.id={game}", "algorithm.max_failures_in_a_row=2", *(o for o in SMALL if "max_episode" not in o)]
+    with pytest.raises(EnvironmentFailure, match="the players of a match do not decide at the same time"):
+        train_run(load_config(None, [], options), tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_tic_tac_toe_is_learned_against_random_moves(tmp_path: Path) -> None:
+    options = [
+        "env.id=pettingzoo:classic.tictactoe_v3",
+        "algorithm.name=ppo",
+        "policy.normalize_obs=false",
+        "algorithm.n_envs=16",
+        "algorithm.block=8",
+        "algorithm.rollout_length=64",
+        "algorithm.batch_size=256",
+        "algorithm.epochs=5",
+        "algorithm.lr=1e-3",
+        "algorithm.entropy_coef=0.01",
+        "algorithm.steps_per_epoch=4096",
+        "run.evaluate_every=5",
+        "run.episodes=64",
+        "stop.env_steps=400_000",
+        "stop.score=0.93",
+    ]
+    run = start(load_config(None, [], options), tmp_path / "run")
+    train(run)
+    assert (run.score or 0) >= 0.93
