@@ -16,6 +16,7 @@ from baldwin.envs import EnvSpec
 from baldwin.errors import BaldwinError, TicketError
 from baldwin.networks import ActionMap, PolicyConfig
 from baldwin.observations import Observation
+from baldwin.opponents import OpponentsConfig
 from baldwin.registry import Registry
 from baldwin.types import CENTER, Algorithm, Arrays, Individual, Job, Metrics, Outcome, Shared, State
 
@@ -37,6 +38,7 @@ class AlgorithmConfig(ConfigModel):
     """The `algorithm:` section. The first line of a subclass's docstring is what `baldwin list algorithms` shows."""
 
     policy_defaults: ClassVar[dict[str, Any]] = {}
+    plays_opponents: ClassVar[bool] = False  # whether it takes the section `opponents:`
 
     name: str
 
@@ -78,6 +80,8 @@ class BuildContext:
     shared_files: bool = True  # workers can read that folder
     policy_only: bool = False  # rebuild only what the policy depends on
     reference: Observation = field(default_factory=dict)  # fixed observations [R, ...], where the network needs some
+    opponents: OpponentsConfig | None = None  # whom the learning player meets
+    opponent_policies: Sequence[tuple[str, Arrays]] = ()  # names and arrays of those that are there at the start
     reward_weights: dict[str, float] = field(default_factory=lambda: {"reward": 1.0})  # components of the reward, by name
 
 

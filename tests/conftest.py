@@ -56,7 +56,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = getattr(item, "fixturenames", ())
         if item.path.stem == "test_ray_runs":
             item.add_marker(pytest.mark.xdist_group("clusters"))
-        elif item.path.stem == "test_ray" or "ray" in params.values() or "local_ray" in fixtures:
+        elif (
+            item.path.stem == "test_ray"
+            or any(isinstance(value, str) and value == "ray" for value in params.values())
+            or "local_ray" in fixtures
+        ):
             item.add_marker(pytest.mark.xdist_group("ray"))
         elif "quiet" in fixtures and ("kind" in params or "backend" in params):  # what several tests compare with is made once
             item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {params.get('kind', params.get('backend'))}"))

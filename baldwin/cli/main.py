@@ -281,6 +281,30 @@ def compare(
 
 
 @app.command()
+def league(
+    directory: RunDir,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw who beats whom.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Who beats whom in a run with opponents: win rates, Elo, and the mixture that nobody beats."""
+    from baldwin.runs.opponents import league_table, plot_league
+
+    found = league_table(directory)
+    if plot:
+        plot_league(found, plot)
+    if as_json:
+        print(json.dumps(found))
+        return
+    table = Table("player", "Elo", "Nash", *(str(n) for n in range(len(found["players"]))))
+    for n, name in enumerate(found["players"]):
+        met = zip(found["win_rate"][n], found["games"][n], strict=True)
+        table.add_row(f"{n} {name}", f"{found['elo'][n]:+.0f}", f"{found['nash'][n]:.2f}", *(f"{r:.2f}" if g else "" for r, g in met))
+    out.print(table)
+    if plot:
+        out.print(f"picture: {plot}", markup=False)
+
+
+@app.command()
 def timeline(
     directory: RunDir,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the picture goes; default: timeline.png in the run.")] = None,

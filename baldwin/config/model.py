@@ -14,6 +14,7 @@ from baldwin.config_base import ConfigModel
 from baldwin.envs import EnvConfig
 from baldwin.executors import ExecutorConfig
 from baldwin.networks import PolicyConfig
+from baldwin.opponents import OpponentsConfig
 
 
 class RunSection(ConfigModel):
@@ -60,6 +61,7 @@ class RunConfig(ConfigModel):
     env: EnvConfig
     policy: PolicyConfig = PolicyConfig()
     algorithm: SerializeAsAny[AlgorithmConfig]
+    opponents: OpponentsConfig | None = Field(None, description="Whom the learning player meets; null: the world's own script")
     executor: ExecutorConfig = ExecutorConfig()
     run: RunSection = RunSection()
     stop: StopSection = StopSection()

@@ -47,9 +47,11 @@ def make_vector_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorE
     return BACKENDS.find(env_spec.backend).make(config, env_spec, width)
 
 
-def make_resumable_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorEnv:
-    """The same, but every single episode is a pure function of (seed, number, actions), whatever the other copies do."""
+def make_resumable_env(config: EnvConfig, env_spec: EnvSpec, width: int, opponents: bool = False) -> VectorEnv:
+    """The same, with members of a pool as opponents where that is asked for, but every single episode is a pure function of (seed, number, actions), whatever the other copies do."""
     backend = BACKENDS.find(env_spec.backend)
+    if opponents and backend.make_with_opponents:
+        return backend.make_with_opponents(config, env_spec, width)
     if config.self_play and backend.make_self_play:
         return backend.make_self_play(config, env_spec, width)
     if backend.independent_episodes(config):

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import World
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
-from baldwin.envs.match_env import MatchEnv, make_player
+from baldwin.envs.match_env import ANY, MatchEnv, make_player
+from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.sampling import random_action
-from baldwin.envs.self_play import SelfPlayEnvs, players_that_share
+from baldwin.envs.self_play import SelfPlayEnvs, check_alike
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
@@ -87,6 +88,16 @@ def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int) -> SelfPlay
     return SelfPlayEnvs(partial(new_world, **config.kwargs), env_spec, width)
 
 
+def make_with_opponents(config: EnvConfig, env_spec: EnvSpec, width: int) -> OpponentEnvs:
+    """One player of each match as a copy, the others from a pool."""
+    new_world = find_world(config)
+    if new_world is None:
+        raise EnvironmentFailure(f"opponents: environment {config.id!r} is no world of several players")
+    kwargs = dict(config.kwargs)
+    player = kwargs.pop("player", ANY)
+    return OpponentEnvs(partial(new_world, **kwargs), player, env_spec, width)
+
+
 def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
     """One environment.
 
@@ -121,7 +132,9 @@ def describe(config: EnvConfig) -> EnvSpec:
         obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
         obs_spec = describe_space(obs_space, action_space, config, _gives_masks(env))
         rewards, has_elapsed = _try_step(env, EnvSpec(obs_spec, action_space, limit, "gymnasium"))
-        players = players_that_share(env.world) if config.self_play and isinstance(env, MatchEnv) else 1
+        players = len(env.world.players) if isinstance(env, MatchEnv) else 1
+        if config.self_play and isinstance(env, MatchEnv):
+            check_alike(env.world)
         return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed, players)
     finally:
         close_quietly(env)
@@ -309,4 +322,14 @@ class GymnasiumVectorEnv:
         self._envs[index] = None
 
 
-BACKENDS.add("gymnasium", Backend(describe, GymnasiumVectorEnv, priority=0, serves=lambda config: True, make_self_play=make_self_play))
+BACKENDS.add(
+    "gymnasium",
+    Backend(
+        describe,
+        GymnasiumVectorEnv,
+        priority=0,
+        serves=lambda config: True,
+        make_with_opponents=make_with_opponents,
+        make_self_play=make_self_play,
+    ),
+)

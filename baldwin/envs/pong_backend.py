@@ -15,9 +15,10 @@ from baldwin.envs.match_env import ANY
 from baldwin.envs.pong import LEFT, N_ACTIONS, N_OBS, RIGHT, PongGames
 from baldwin.envs.pong_world import SIDES, Pace, PongWorld
 from baldwin.envs.self_play import SelfPlayEnvs
-from baldwin.envs.vector_env import BACKENDS, OWN, Backend, EnvConfig, EnvSpec, Ids, StepResult
+from baldwin.envs.vector_env import BACKENDS, OWN, Answer, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure
 from baldwin.observations import VECTOR, Observation
+from baldwin.opponents import SCRIPT
 from baldwin.ops.seeds import mix
 
 VECTOR_PONG, TWO_RATE_PONG = "VectorPong-v0", "TwoRatePong-v0"
@@ -39,6 +40,8 @@ class PongVectorEnv:
         self._games = PongGames(width)
         self._pace = Pace(width, pace["frames"], pace["delay"])
         self._side = np.zeros(width, np.int64)
+        self.opponents = np.zeros(width, np.int64)
+        self.answer: Answer | None = None
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
 
@@ -63,7 +66,7 @@ class PongVectorEnv:
             side, chosen = self._side[playing], np.empty((len(playing), 2), np.int64)
             rows = np.arange(len(playing))
             chosen[rows, side] = self._pace.actions(playing, games.frames[playing])
-            chosen[rows, 1 - side] = np.where(side == LEFT, games.track(RIGHT, playing), games.track(LEFT, playing))
+            chosen[rows, 1 - side] = self._other(playing, side)
             reward[playing] += games.step(chosen, playing)[rows, side]
             playing = playing[~games.over[playing] & (self._pace.due[playing] != games.frames[playing])]
         elapsed = (games.frames - frames)[ids].astype(np.int32)
@@ -72,9 +75,20 @@ class PongVectorEnv:
     def close(self) -> None:
         pass
 
+    def _other(self, ids: Ids, side: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the other player does in this frame."""
+        script = np.where(side == LEFT, self._games.track(RIGHT, ids), self._games.track(LEFT, ids))
+        if self.answer is None or not self.opponents[ids].any():
+            return script
+        answered = self.answer(self.opponents, self._see(1 - self._side))  # always of the whole width, for the same bits
+        return np.where(self.opponents[ids] == SCRIPT, script, answered[ids])
+
     def _observe(self, ids: Ids) -> Observation:
-        left = (self._side[ids] == LEFT)[:, None]
-        return {VECTOR: np.where(left, self._games.observe(LEFT, ids), self._games.observe(RIGHT, ids))}
+        return {VECTOR: self._see(self._side)[VECTOR][ids]}
+
+    def _see(self, side: NDArray[np.int64]) -> Observation:
+        """What the players of these sides see [width, ...]."""
+        return {VECTOR: np.where((side == LEFT)[:, None], self._games.observe(LEFT), self._games.observe(RIGHT))}
 
 
 class PongSelfPlay:
@@ -151,4 +165,6 @@ def serves(config: EnvConfig) -> bool:
     return config.id.removeprefix(OWN) in PACES
 
 
-BACKENDS.add("pong", Backend(describe, PongVectorEnv, priority=3, serves=serves, make_self_play=make_self_play))
+BACKENDS.add(
+    "pong", Backend(describe, PongVectorEnv, priority=3, serves=serves, make_with_opponents=PongVectorEnv, make_self_play=make_self_play)
+)

@@ -16,8 +16,8 @@ from baldwin.observations import ACTION_MASK, Observation
 from baldwin.ops.seeds import mix
 
 
-def players_that_share(world: World) -> int:
-    """How many players a match has that can all be played by one policy.
+def check_alike(world: World) -> None:
+    """Refuse players that one policy cannot play.
 
     Raises:
         EnvironmentFailure: they see or do different things.
@@ -26,10 +26,9 @@ def players_that_share(world: World) -> int:
     for other in world.players[1:]:
         if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
             raise EnvironmentFailure(
-                f"env.self_play: players {first.name!r} and {other.name!r} see or do different things, so that one policy cannot play both. "
+                f"players {first.name!r} and {other.name!r} see or do different things, so that one policy cannot play both. "
                 f"Leave it out, and train one of them with env.kwargs={{player: {first.name}}}"
             )
-    return len(world.players)
 
 
 class SelfPlayEnvs:

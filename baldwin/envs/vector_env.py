@@ -105,7 +105,7 @@ class EnvSpec:
     backend: str
     rewards: tuple[str, ...] = ()  # names of the components, where the environment gives a vector of rewards
     has_elapsed: bool = False  # info["elapsed"] says how many frames a step took
-    players: int = 1  # of a match, each of which is an environment of training: with env.self_play
+    players: int = 1  # of a match
 
 
 class StepResult(NamedTuple):
@@ -141,6 +141,17 @@ class VectorEnv(Protocol):
         """Close the simulators."""
 
 
+Answer = Callable[[NDArray[np.int64], Observation], NDArray[Any]]
+"""(members of the pool [width], what each of them sees [width, ...]) -> their actions [width, ...]; those of the script are not used."""
+
+
+class OpponentEnv(VectorEnv, Protocol):
+    """Copies in each of which one player learns, and another one is a member of a pool."""
+
+    opponents: NDArray[np.int64]  # [width], set before a reset; 0 is the world's own script
+    answer: Answer | None  # how the members decide
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A simulator. Of those that serve an id, `auto` takes the one with the highest priority."""
@@ -150,6 +161,7 @@ class Backend:
     priority: int
     serves: Callable[[EnvConfig], bool]
     list_ids: Callable[[], Iterable[str]] = tuple  # ids that Gymnasium's registry does not have
+    make_with_opponents: Callable[[EnvConfig, EnvSpec, int], OpponentEnv] | None = None  # None: it has no matches
     make_self_play: Callable[[EnvConfig, EnvSpec, int], VectorEnv] | None = (
         None  # copies are the players of matches; None: it has no matches
     )

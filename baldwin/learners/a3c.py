@@ -22,7 +22,7 @@ from baldwin.learners.policy_gradient_algorithm import MAX_JOB_PARAMS, STEP_ARRA
 from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR
 from baldwin.ops.moments import Moments
-from baldwin.rollout import MEMORY, CollectJob
+from baldwin.rollout import ACTOR, MEMORY, CollectJob
 from baldwin.types import Job, Metrics, Outcome, Shared, State, Worker
 
 LEARNER = "learner"
@@ -147,9 +147,7 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
         """And policy with values, where they are too large to travel with every job."""
         found = super().publish()
         oldest = min(self._actors)
-        return found + [
-            Shared(LEARNER, s.version, {"params": self._actors[s.version][LEARNER]}, oldest) for s in found if s.key != "center"
-        ]
+        return found + [Shared(LEARNER, s.version, {"params": self._actors[s.version][LEARNER]}, oldest) for s in found if s.key == ACTOR]
 
     @property
     def replayable(self) -> bool:
@@ -179,7 +177,7 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
         metrics = None
         for outcome in outcomes:
             pending = self._pending.pop(outcome.ticket)
-            self._follow(pending.stream, outcome)
+            self._follow(pending.stream, outcome, pending.actor_version)
             if not outcome.failed:
                 metrics = self._apply(pending, outcome) or metrics
             needed = {p.actor_version for p in self._pending.values()} | {self._learned}

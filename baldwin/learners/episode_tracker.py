@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from baldwin.learners.replay_learner import ReplayLearner
 from baldwin.networks import ObservationBuffer
 from baldwin.observations import Observation, ObservationSpec
+from baldwin.opponents import SCRIPT
 from baldwin.ops.statistics import return_stats
 from baldwin.rollout import OBS, EpisodePosition
 from baldwin.types import Arrays, Metrics, State
@@ -51,10 +52,14 @@ class EpisodeTracker:
         self._open = [OpenEpisode() for _ in range(n_envs)]
         self._finished: list[FinishedEpisode] = []
         self._last_stats: Metrics = {name: 0.0 for name in EMPTY_STATS if learner or name != "q_bias"}
+        self.on_end: Callable[[int, int, float | None], None] | None = None  # (environment, episode, return; None: it was given up)
 
-    def positions(self, envs: Sequence[int]) -> tuple[EpisodePosition, ...]:
-        """Where these environments are in their episodes."""
-        return tuple(EpisodePosition(n, self._open[n].number, self._actions(n), self._open[n].memory) for n in envs)
+    def positions(self, envs: Sequence[int], opponents: Sequence[int] | None = None) -> tuple[EpisodePosition, ...]:
+        """Where these environments are in their episodes; `opponents` of all environments, where they have any."""
+        return tuple(
+            EpisodePosition(n, self._open[n].number, self._actions(n), self._open[n].memory, opponents[n] if opponents else SCRIPT)
+            for n in envs
+        )
 
     def remember(self, env: int, memory: NDArray[np.float32]) -> None:
         """What the policy remembers [S] where the environment stands now."""
@@ -67,7 +72,12 @@ class EpisodeTracker:
     def drop_episodes(self, envs: Sequence[int]) -> None:
         """Give up the open episodes of these environments; the next ones begin."""
         for n in envs:
-            self._open[n] = OpenEpisode(self._open[n].number + 1, memory=np.zeros_like(self._open[n].memory))
+            if self.on_end:
+                self.on_end(n, self._open[n].number, None)
+            self._begin_next(n)
+
+    def _begin_next(self, n: int) -> None:
+        self._open[n] = OpenEpisode(self._open[n].number + 1, memory=np.zeros_like(self._open[n].memory))
 
     def add_segments(self, envs: Sequence[int], arrays: Arrays) -> None:
         """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated and truncated."""
@@ -105,7 +115,9 @@ class EpisodeTracker:
                 last_obs = next(final_obs) if final_obs else None
                 truncated_at = last_obs if rows["truncated"][stop - 1] else None
                 self._finished.append(FinishedEpisode(episode.total_reward, episode.length, self._q_bias(episode, truncated_at)))
-                self.drop_episodes([env])
+                if self.on_end:
+                    self.on_end(env, episode.number, episode.total_reward)
+                self._begin_next(env)
 
     def pop_stats(self) -> Metrics:
         """Statistics of the episodes that ended since the last call, or the last known ones if none did."""

@@ -129,7 +129,7 @@ class DecoupledAlgorithm(PolicyGradientAlgorithm):
         for outcome in outcomes:
             pending = self._pending[outcome.ticket]
             if pending.stream >= 0:
-                segment = self._take(pending.stream, outcome)
+                segment = self._take(pending.stream, outcome, pending.actor_version)
                 if segment is not None:
                     self._segments.append((pending.actor_version, segment))
             else:

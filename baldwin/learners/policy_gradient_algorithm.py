@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from baldwin.learners.policy_gradient import PolicyGradientConfig, PolicyGradien
 from baldwin.learners.reward_scaler import RewardScaler
 from baldwin.networks import make_network, stored_columns
 from baldwin.observations import VECTOR
+from baldwin.opponents import Mixture, OpponentPool, Seating
 from baldwin.ops.moments import Moments
 from baldwin.rollout import ACTOR, MEMORY, CollectJob
 from baldwin.types import (
@@ -32,11 +33,14 @@ from baldwin.types import (
 
 MAX_JOB_PARAMS = 100_000  # larger actors are shared once per version instead of travelling with every job
 COLLECTING = "collecting"
+MEMBERS, PROBABILITIES = "opponents", "opponent_probabilities"
 STEP_ARRAYS = ("action", "reward", "terminated", "truncated")
 
 
 class OnPolicyConfig(PolicyGradientConfig, FailureLimits):
     """What is collected for an update."""
+
+    plays_opponents: ClassVar[bool] = True
 
     steps_per_epoch: PositiveInt = Field(
         2048, description="Environment steps per line of metrics, at least: the generation of this algorithm"
@@ -106,6 +110,11 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         state_size = make_network(context.policy, context.env.obs, context.actions.outputs).state_size
         for env in range(config.env_count):
             self._tracker.remember(env, np.zeros(state_size, np.float32))
+        pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
+        self._seating = Seating(pool, config.env_count, context.seed) if pool else None
+        self._acted_with: Mixture | None = None  # the opponents of the segment that is being taken
+        if self._seating:
+            self._tracker.on_end = self._on_episode_end
         self._rewards = RewardScaler(config.env_count, config.gamma, learner.weights) if config.normalize_reward else None
         self.moments = Moments.empty(context.env.obs.vector_size)
         self._learned = 0  # updates from segments
@@ -136,6 +145,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         found = super().publish()
         large = [n for n, actor in self._actors.items() if actor["params"].size > MAX_JOB_PARAMS and n not in self._shared_actors]
         self._shared_actors |= set(large)
+        found += self._seating.pool.publish() if self._seating else []
         return found + [Shared(ACTOR, n, {"params": self._actors[n]["params"]}, min(self._actors)) for n in large]
 
     def _collect_job(self, ticket: int, stream: int, actor_version: int) -> CollectJob:
@@ -146,7 +156,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             seed=self._context.seed,
             params=actor["params"] if actor["params"].size <= MAX_JOB_PARAMS else None,
             obs_moments=actor["obs_moments"],
-            positions=self._tracker.positions(self._envs_of(stream)),
+            positions=self._tracker.positions(self._envs_of(stream), self._seating.current if self._seating else None),
             steps=config.segment_length,
             explore="distribution",
             max_episode_steps=self._context.env.max_episode_steps,
@@ -154,11 +164,16 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             actor_version=actor_version,
             log_std=actor.get("log_std"),
             journal_images=False,
+            opponents=_mixture(actor),
         )
 
-    def _take(self, stream: int, outcome: Outcome) -> Experience | None:
-        """Follow the environments of a stream through a segment; its experience, or None if it failed."""
-        self._follow(stream, outcome)
+    def _on_episode_end(self, env: int, episode: int, total_reward: float | None) -> None:
+        if self._seating and self._acted_with:
+            self._seating.end(env, episode, total_reward, self._acted_with)
+
+    def _take(self, stream: int, outcome: Outcome, actor_version: int) -> Experience | None:
+        """Follow the environments of a stream through a segment by the actor of that version; its experience, or None if it failed."""
+        self._follow(stream, outcome, actor_version)
         experience = None if outcome.failed else from_segment({**outcome.arrays, **outcome.derived}, self._context.env.obs)
         if self._rewards and experience:
             experience = self._rewards.scale(experience, self._envs_of(stream), self._config.reward_clip)
@@ -170,8 +185,9 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             self.moments = self.moments.merge(obs_moments(experience))
         return experience
 
-    def _follow(self, stream: int, outcome: Outcome) -> None:
+    def _follow(self, stream: int, outcome: Outcome, actor_version: int) -> None:
         """Where the environments of a stream are after a segment; episodes are given up where it failed."""
+        self._acted_with = _mixture(self._actors[actor_version])
         self._count_failure(outcome, self._config, EnvironmentFailure, COLLECTING)
         self._epoch_failures += bool(outcome.reason)
         arrays, envs = outcome.arrays, self._envs_of(stream)
@@ -194,6 +210,12 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         found = self._tracker.pop_stats() | {"failed_segments": float(self._epoch_failures), "updates": float(self._epoch_updates)}
         for name in {name for means in self._update_metrics for name in means}:
             found[name] = float(np.mean([means[name] for means in self._update_metrics if name in means]))
+        if self._seating:
+            pool = self._seating.pool
+            found |= pool.metrics()
+            pool.snapshot(self._greedy(), self.learning_steps)
+            open_jobs = {int(n) for actor in self._actors.values() for n in actor[MEMBERS]}
+            pool.forget({*self._seating.current, *open_jobs})
         self.version += 1
         self._policy = self._greedy()
         self._update_metrics = []
@@ -203,7 +225,11 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         return dict(sorted(found.items()))
 
     def _current_actor(self) -> dict[str, NDArray[Any]]:
-        return {**self.learner.actor(), "obs_moments": self.moments.pack()}
+        found: dict[str, NDArray[Any]] = {**self.learner.actor(), "obs_moments": self.moments.pack()}
+        if self._seating:
+            members, probabilities = self._seating.pool.mixture()
+            found |= {MEMBERS: members, PROBABILITIES: probabilities}
+        return found
 
     def _greedy(self) -> dict[str, NDArray[Any]]:
         return {"params": self.learner.actor()["params"], "obs_moments": self.moments.pack()}
@@ -222,6 +248,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             "actors": {str(n): actor for n, actor in self._actors.items()},
             "rewards": self._rewards.state_dict() if self._rewards else {},
             "update_metrics": self._update_metrics,
+            "opponents": {"pool": self._seating.pool.state_dict(), "current": np.array(self._seating.current)} if self._seating else {},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -236,6 +263,9 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
         self._update_metrics = [dict(m) for m in state["update_metrics"]]
+        if self._seating:
+            self._seating.pool.load_state_dict(state["opponents"]["pool"])
+            self._seating.current = state["opponents"]["current"].tolist()
 
     def _make_learn_job(self, ticket: int, experience: Experience, obs_moments: NDArray[np.float64]) -> LearnJob:
         state = flatten_tree(self.learner.state_dict())
@@ -255,6 +285,11 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
     @abstractmethod
     def _learn_job(self, ticket: int) -> LearnJob:
         """The update of that ticket."""
+
+
+def _mixture(actor: Arrays) -> Mixture | None:
+    """The opponents that were chosen from while this actor acted."""
+    return Mixture(actor[MEMBERS], actor[PROBABILITIES]) if MEMBERS in actor else None
 
 
 def obs_moments(experience: Experience) -> Moments:

@@ -7,16 +7,16 @@ are there continues them, any other one takes those actions again first. That ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import StepResult, VectorEnv
+from baldwin.envs import OpponentEnv, StepResult, VectorEnv
 from baldwin.errors import EnvironmentFailure
 from baldwin.networks import (
     ActionDistribution,
@@ -30,6 +30,7 @@ from baldwin.networks import (
     to_environment,
 )
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, stack_observations
+from baldwin.opponents import SCRIPT, Mixture
 from baldwin.ops import seeds
 from baldwin.ops.targets import split_gaussian
 from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
@@ -53,6 +54,7 @@ class EpisodePosition:
     memory: NDArray[np.float32] = field(
         default_factory=lambda: np.zeros(0, np.float32)
     )  # [S]; it depends on policies that are gone, so that nobody could compute it again
+    opponent: int = SCRIPT  # the number of the member of the pool that it is played against
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class CollectJob:
     actor_version: int = 0
     log_std: NDArray[np.float32] | None = None  # distribution: of continuous actions, where the network gives only means
     journal_images: bool = True  # false: images are derived arrays, which the journal leaves out
+    opponents: Mixture | None = None  # of which episodes that begin in this job choose
 
     @property
     def kind(self) -> str:
@@ -93,6 +96,12 @@ class CollectJob:
         if self.steps is None:
             return episode_seed(self.seed, self.positions[0].env, self.positions[0].episode), np.zeros(1, np.int64)
         return np.concatenate([env_seed(self.seed, p.env) for p in self.positions]), episodes
+
+    def choose_opponents(self, ids: NDArray[np.int32], episodes: NDArray[np.int64]) -> list[int] | None:
+        """Whom these environments of the job meet in their episodes of these numbers."""
+        if self.opponents is None:
+            return None
+        return [self.opponents.choose(self.seed, self.positions[n].env, e) for n, e in zip(ids.tolist(), episodes.tolist(), strict=True)]
 
     def to_environment(self, act: ActionMap, actions: NDArray[Any]) -> NDArray[Any]:
         """What the environments take for actions as the learner knows them."""
@@ -130,14 +139,16 @@ class RunningEnvs:
             return 0
         own_seeds, episodes = job.seeds()
         self.envs.open(own_seeds, episodes)
-        self.begin(self.ids, episodes)
+        self.begin(self.ids, episodes, [position.opponent for position in job.positions] if job.opponents else None)
         for t in range(int(lengths.max(initial=0))):
             ids = self.ids[lengths > t]
             self.step(job.to_environment(act, np.stack([job.positions[n].actions[t] for n in ids.tolist()])), ids)
         return int(lengths.sum())
 
-    def begin(self, ids: NDArray[np.int32], episodes: NDArray[np.int64]) -> None:
-        """Reset these environments to the start of their next episodes, which have these numbers."""
+    def begin(self, ids: NDArray[np.int32], episodes: NDArray[np.int64], opponents: Sequence[int] | None = None) -> None:
+        """Reset these environments to the start of their next episodes, which have these numbers and are played against these members."""
+        if opponents is not None:
+            cast("OpponentEnv", self.envs).opponents[ids] = opponents
         self.episode[ids] = episodes
         self.elapsed[ids] = 0
         self._show(self.envs.reset(ids), ids, first=True)
@@ -258,7 +269,8 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
             if job.steps is None and len(over):
                 running.episode[:] = NO_EPISODE
             elif len(over):
-                running.begin(over, running.episode[over] + 1)
+                numbers = running.episode[over] + 1
+                running.begin(over, numbers, job.choose_opponents(over, numbers))
             record.add_observation()
         except EnvironmentFailure as error:
             if job.steps is None or not record.actions:

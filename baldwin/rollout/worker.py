@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import EnvConfig, EnvSpec, VectorEnv, make_resumable_env, make_vector_env
+from baldwin.envs import EnvConfig, EnvSpec, OpponentEnv, VectorEnv, make_resumable_env, make_vector_env
 from baldwin.errors import StaleShare
 from baldwin.networks import ActionMap, Forward, Inputs, Normalizer, PolicyConfig, as_numpy, make_network, stack_trials
-from baldwin.observations import VECTOR, Observation
+from baldwin.observations import ACTION_MASK, VECTOR, Observation
+from baldwin.opponents import OPPONENTS, SCRIPT
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
@@ -49,6 +51,7 @@ class RolloutWorker:
             self._network.set_reference(spec.reference)
         self._vector_envs: dict[str, VectorEnv] = {}  # purpose -> environments for whole episodes
         self._running: dict[tuple[int, ...], RunningEnvs] = {}  # environment numbers -> those that collect segments
+        self._members: dict[tuple[int, int], Forward] = {}
         self._shared: dict[str, dict[int, Arrays]] = {}  # key -> version -> arrays
         self._machine: Fingerprint = {}
 
@@ -102,7 +105,10 @@ class RolloutWorker:
         forward = self._acting(np.array(params), normalize, len(job.positions))
         key = tuple(position.env for position in job.positions)
         if key not in self._running:
-            self._running[key] = RunningEnvs(make_resumable_env(self._spec.env, self._spec.env_spec, len(key)), self._spec.env_spec.obs)
+            envs = make_resumable_env(self._spec.env, self._spec.env_spec, len(key), job.opponents is not None)
+            self._running[key] = RunningEnvs(envs, self._spec.env_spec.obs)
+        if job.opponents is not None:
+            cast("OpponentEnv", self._running[key].envs).answer = self._answer
         try:
             with one_thread(), one_numpy_thread():
                 arrays, replayed, reason = collect(self._running[key], forward, self._act, job)
@@ -131,6 +137,25 @@ class RolloutWorker:
             return lambda obs, memory: (torch.from_numpy(small.forward(normalize.array(obs[VECTOR].numpy()))[0][0]), memory)
         bound = self._network.bind(torch.from_numpy(params)[None], fixed=True)
         return lambda obs, memory: _one(bound, normalize(obs), memory)
+
+    def _answer(self, members: NDArray[np.int64], obs: Observation) -> NDArray[Any]:
+        """Greedy actions [width, ...] of members of the pool, each of whose policies sees everything that is seen: the same bits whoever asks."""
+        found: NDArray[Any] | None = None
+        tensors = {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in obs.items()}
+        for number in np.unique(members[members != SCRIPT]).tolist():
+            out, _ = self._member(number, len(members))(tensors, torch.empty(len(members), 0))
+            actions = self._act(out, mask=tensors.get(ACTION_MASK))
+            found = np.array(actions) if found is None else found
+            found[members == number] = actions[members == number]
+        return members if found is None else found
+
+    def _member(self, number: int, width: int) -> Forward:
+        """The policy of a member of the pool."""
+        if (number, width) not in self._members:
+            policy = self.shared(OPPONENTS, number)
+            normalize = Normalizer(self._spec.policy, Moments.unpack(policy["obs_moments"]))
+            self._members[number, width] = self._acting(policy["params"], normalize, width)
+        return self._members[number, width]
 
     def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
         """Versions and arithmetic of this machine, and hashes of the shared values as they lie in memory now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,11 @@ from baldwin.config import RunConfig
 from baldwin.envs import EnvSpec, check_env
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.executors.config import DeadlinePassed, deadline
-from baldwin.networks import ActionMap
+from baldwin.networks import ActionMap, make_network
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise
 from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec, reference_batch
+from baldwin.runs.opponents import load_policies
 from baldwin.types import Algorithm, Job, Perturbation, Trial
 
 EVALUATION_ENVS = 8
@@ -57,8 +59,11 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
     env_spec = probe_env(config)
     if config.env.self_play:
         check_self_play(config, env_spec.players)
+    if config.opponents:
+        check_opponents(config, env_spec)
     actions = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
     reference = reference_batch(config.env, env_spec, config.run.seed) if config.policy.has_virtual_batch_norm else {}
+    n_params = sum(math.prod(shape) for shape in make_network(config.policy, env_spec.obs, actions.outputs).shapes)
     context = BuildContext(
         env=env_spec,
         policy=config.policy,
@@ -69,6 +74,8 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
         shared_files=config.executor.sees_files,
         policy_only=policy_only,
         reference=reference,
+        opponents=config.opponents,
+        opponent_policies=load_policies(config.opponents, n_params) if config.opponents else (),
         reward_weights={name: config.env.reward_weights.get(name, 1.0) for name in env_spec.rewards or ("reward",)},
     )
     algorithm = ALGORITHMS.find(config.algorithm.name).build(config.algorithm, context)
@@ -88,6 +95,26 @@ def check_self_play(config: RunConfig, players: int) -> None:
         count = getattr(config.algorithm, field, players)
         if count % players:
             raise ConfigError(f"env.self_play: algorithm.{field}={count} must be a multiple of the {players} players of a match")
+
+
+def check_opponents(config: RunConfig, env_spec: EnvSpec) -> None:
+    """Refuse what cannot meet opponents so far.
+
+    Raises:
+        ConfigError: with what to do.
+    """
+    problem = ""
+    if env_spec.players < 2:
+        problem = f"environment {config.env.id!r} has one player: there is nobody to play against"
+    elif config.env.self_play:
+        problem = "with env.self_play the policy meets itself: leave one out"
+    elif not config.algorithm.plays_opponents:
+        able = [name for name, entry in ALGORITHMS.items() if entry.config.plays_opponents]
+        problem = f"{config.algorithm.name} does not meet opponents so far; those that do: {', '.join(able)}"
+    elif env_spec.obs.images or config.policy.has_memory:
+        problem = "members of a pool see vectors and have no memory so far"
+    if problem:
+        raise ConfigError(f"opponents: {problem}")
 
 
 def on_cpu(config: RunConfig) -> RunConfig:

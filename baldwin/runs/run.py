@@ -267,7 +267,7 @@ def resolved(config: RunConfig) -> RunConfig:
 
 def identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run and not another: resuming it cannot change any of it. When to give up may change."""
-    sections = config.model_dump(mode="json", include={"env", "policy", "algorithm"})
+    sections = config.model_dump(mode="json", include={"env", "policy", "algorithm"} | ({"opponents"} if config.opponents else set()))
     algorithm = {key: value for key, value in sections["algorithm"].items() if key not in FailureLimits.model_fields}
     return {**sections, "algorithm": algorithm, "seed": config.run.seed}
 

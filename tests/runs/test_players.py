@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from baldwin.config import RunConfig, load_config
-from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.errors import ConfigError, EnvironmentFailure, RunDirectoryError
 from baldwin.runs.build import build
+from baldwin.runs.opponents import league_table
 from baldwin.runs.run import start, train
 from tests.runs.test_exactness import lines
-from tests.runs.tools import RunsWhenAsked, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
 
 SMALL = [
-    "env.self_play=true",
     "env.max_episode_steps=60",
     "policy.hidden=[8]",
     "algorithm.n_envs=12",
@@ -29,7 +30,14 @@ SMALL = [
     "run.checkpoint_every=1",
     "stop.generations=4",
 ]
-GAMES = {"pong": ["env.id=baldwin:VectorPong-v0"], "spread": ["env.id=pettingzoo:mpe2.simple_spread_v3"]}
+POOL = "opponents={choice: pfsp, games_needed: 2, capacity: 3, snapshot: {steps: 300}}"
+GAMES = {
+    "pong": ["env.id=baldwin:VectorPong-v0", "env.self_play=true"],
+    "spread": ["env.id=pettingzoo:mpe2.simple_spread_v3", "env.self_play=true"],
+    "pong-pool": ["env.id=baldwin:VectorPong-v0", POOL],
+    "two-rate-pool": ["env.id=baldwin:TwoRatePong-v0", POOL.replace("pfsp", "nash")],
+    "tic-tac-toe-pool": ["env.id=pettingzoo:classic.tictactoe_v3", POOL.replace("pfsp", "80-20")],
+}
 
 
 def small(kind: str, *overrides: str) -> RunConfig:
@@ -43,16 +51,53 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> RunsWhenAsked:
 
 
 @pytest.mark.parametrize("kind", GAMES)
-def test_self_play_is_the_same_with_any_number_of_workers(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
+def test_any_number_of_workers_gives_the_same_hash(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
     run = train_run(small(kind, "executor.name=process", "executor.workers=3"), tmp_path / "run")
     assert run.params_sha256() == quiet[kind].params_sha256()
     assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
 
 
-@pytest.mark.parametrize("kind", GAMES)
-def test_self_play_goes_on_after_kill_nine(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["pong", "pong-pool", "tic-tac-toe-pool"])
+def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
     train_and_kill_twice(["algorithm.name=ppo", *GAMES[kind], *SMALL], tmp_path / "run", 0.5)
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
+
+
+@pytest.mark.parametrize("kind", ["pong-pool", "tic-tac-toe-pool"])
+def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
+    """Whoever takes over an episode plays it again, opponent and all."""
+    with assassin(3) as killed:
+        run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
+    assert killed
+    assert run.params_sha256() == quiet[kind].params_sha256()
+    assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
+
+
+def test_the_pool_grows_and_the_league_is_shown(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    path = quiet["pong-pool"].directory.path
+    found = league_table(path)
+    assert found["players"][0] == "script"
+    assert found["players"][-1] == "learner"
+    assert len(found["players"]) == 4  # of at most three members, one of which is the script
+    rates, games = np.array(found["win_rate"]), np.array(found["games"])
+    np.testing.assert_allclose(rates + rates.T, 1)
+    np.testing.assert_array_equal(games, games.T)
+    assert np.isfinite(found["elo"]).all()
+    done = in_process("league", path, "--plot", tmp_path / "league.png")
+    assert (done.returncode, "learner" in done.stdout) == (0, True)
+    assert (tmp_path / "league.png").stat().st_size > 5000
+    with pytest.raises(RunDirectoryError, match="has no opponents: train with the section opponents:"):
+        league_table(quiet["pong"].directory.path)
+
+
+def test_a_run_may_begin_with_the_policy_of_another(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    path = quiet["pong"].directory.path
+    run = train_run(small("pong-pool", f"opponents.pool=[script, {path}]", "opponents.capacity=9"), tmp_path / "run")
+    assert league_table(run.directory.path)["players"][1] == str(path)
+    with pytest.raises(ConfigError, match=r"the policy of .* has \d+ parameters, this run's"):
+        build(small("pong-pool", f"opponents.pool=[{path}]", "policy.hidden=[9]"))
+    with pytest.raises(ConfigError, match="expected script or run directories; no run in 'nowhere'"):
+        build(small("pong-pool", "opponents.pool=[nowhere]"))
 
 
 def test_ppo_beats_the_scripted_player(tmp_path: Path) -> None:
@@ -79,9 +124,29 @@ def test_what_cannot_play_itself_is_refused(options: list[str], error: type[Exce
         build(load_config(None, [], [*options, "env.self_play=true"]))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["algorithm.name=ppo", "env.id=CartPole-v1"], "'CartPole-v1' has one player"),
+        (["algorithm.name=dqn", "env.id=baldwin:VectorPong-v0"], "dqn does not meet opponents so far; those that do: .*ppo"),
+        (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "env.self_play=true"], "the policy meets itself"),
+        (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.memory.kind=lstm"], "no memory so far"),
+    ],
+)
+def test_who_cannot_meet_opponents_is_told_so(options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(load_config(None, [], [*options, "opponents={}"]))
+
+
 @pytest.mark.parametrize("game", ["baldwin:TwoRatePong-v0", "pettingzoo:classic.tictactoe_v3"])
 def test_players_who_take_turns_cannot_be_collected_side_by_side(game: str, tmp_path: Path) -> None:
-    options = ["algorithm.name=ppo", f"env.id={game}", "algorithm.max_failures_in_a_row=2", *(o for o in SMALL if "max_episode" not in o)]
+    options = [
+        "algorithm.name=ppo",
+        f"env.id={game}",
+        "env.self_play=true",
+        "algorithm.max_failures_in_a_row=2",
+        *(o for o in SMALL if "max_episode" not in o),
+    ]
     with pytest.raises(EnvironmentFailure, match="the players of a match do not decide at the same time"):
         train_run(load_config(None, [], options), tmp_path / "run")
 

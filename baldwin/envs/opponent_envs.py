@@ -1,0 +1,109 @@
+"""Matches in which one player learns and members of a pool play the others, all of which are answered by one call per step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baldwin.envs.asynchronous import Step, World
+from baldwin.envs.match_env import ANY
+from baldwin.envs.matches import Matches, Turn
+from baldwin.envs.vector_env import Answer, EnvSpec, Ids, StepResult
+from baldwin.errors import EnvironmentFailure, describe_exception
+from baldwin.observations import ACTION_MASK, Observation
+from baldwin.opponents import SCRIPT
+from baldwin.ops.seeds import mix
+
+
+class OpponentEnvs:
+    """Copy n is one player of match n, drawn for each match; a member of the pool plays all the others, or the world's own script does."""
+
+    def __init__(self, make_world: Callable[[], World], player: str, env_spec: EnvSpec, width: int) -> None:
+        self.width = width
+        self.failures: dict[int, str] = {}
+        self.opponents = np.zeros(width, np.int64)
+        self.answer: Answer | None = None
+        self._worlds = [make_world() for _ in range(width)]
+        self._names = [p.name for p in self._worlds[0].players]
+        self._learning = self._names if player == ANY else [player]
+        self._own = [Turn(n, self._learning[0]) for n in range(width)]
+        self._spec = env_spec
+        self._matches = Matches()
+        self._seeds = np.zeros(width, np.int64)
+        self._episode = np.zeros(width, np.int64)
+        self._seen = env_spec.obs.empty(width)  # what the member of each match sees
+
+    def open(self, seeds: NDArray[np.int64], first_episode: int | NDArray[np.int64]) -> None:
+        self._seeds[:] = seeds
+        self._episode[:] = first_episode
+        self.failures.clear()
+
+    def reset(self, ids: Ids) -> Observation:
+        for n in ids.tolist():
+            seed = mix(int(self._seeds[n]), int(self._episode[n]))
+            self._episode[n] += 1
+            own = self._learning[mix(seed, 1) % len(self._learning)]
+            self._own[n] = Turn(n, own)
+            others = [name for name in self._names if name != own] if self.opponents[n] != SCRIPT else []
+            try:
+                self._matches.begin(n, self._worlds[n], seed, [own, *others])
+            except EnvironmentFailure as error:
+                self.failures[n] = str(error)
+        self._go_on({}, ids)
+        return self._observe(ids)
+
+    def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
+        found = self._go_on({self._own[n]: action for n, action in zip(ids.tolist(), actions, strict=True)}, ids)
+        steps = [found.get(self._own[n], Step(terminated=True)) for n in ids.tolist()]
+        return StepResult(
+            self._observe(ids),
+            np.array([step.reward.sum() for step in steps]),
+            np.array([step.terminated for step in steps]),
+            np.array([step.truncated for step in steps]),
+            elapsed=np.array([step.elapsed for step in steps], np.int32) if self._spec.has_elapsed else None,
+        )
+
+    def close(self) -> None:
+        self._matches.close()
+        for world in self._worlds:
+            try:
+                world.close()
+            except Exception as error:
+                raise EnvironmentFailure(f"a world failed in close(): {describe_exception(error)}") from error
+
+    def _go_on(self, actions: dict[Turn, Any], ids: Ids) -> dict[Turn, Step]:
+        """Let the others decide until something came for every learning player."""
+        found: dict[Turn, Step] = {}
+        while True:
+            found |= self._matches.act(actions)
+            for match, reason in self._matches.failures.items():
+                self.failures.setdefault(match, reason)
+            if all(self._own[n] in found or n in self.failures for n in ids.tolist()):
+                return found
+            others = [turn for turn in self._matches.waiting if turn != self._own[turn.match]]
+            actions = self._answers(others)
+
+    def _answers(self, turns: list[Turn]) -> dict[Turn, Any]:
+        """Actions of members; of several players of one match, the first now and the others in the next round."""
+        first = {turn.match: turn for turn in reversed(turns)}
+        for turn in first.values():
+            self._write(self._seen, turn.match, turn)
+        if self.answer is None:
+            raise EnvironmentFailure("nobody answers for the opponents")
+        actions = self.answer(self.opponents, self._seen)
+        return {turn: actions[match] for match, turn in first.items()}
+
+    def _observe(self, ids: Ids) -> Observation:
+        obs = self._spec.obs.empty(len(ids))
+        for row, n in enumerate(ids.tolist()):
+            if n not in self.failures:
+                self._write(obs, row, self._own[n])
+        return obs
+
+    def _write(self, obs: Observation, row: int, turn: Turn) -> None:
+        controller = self._matches.controller(turn)
+        mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
+        self._spec.obs.write(obs, row, controller.observation, mask)

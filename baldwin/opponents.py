@@ -1,0 +1,232 @@
+"""Frozen policies to play against: a pool that grows by snapshots, a rule that chooses among them, and a table of who beat whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+
+from baldwin.config_base import ConfigModel
+from baldwin.ops import league, seeds
+from baldwin.types import Arrays, Metrics, Shared, State
+
+OPPONENTS = "opponents"
+"""The key under which workers get frozen policies; the version is the number of a member."""
+SCRIPT = 0
+"""The number of the world's own script."""
+
+
+class SnapshotRule(ConfigModel):
+    """When the learning policy joins the pool: both must hold."""
+
+    steps: PositiveInt = Field(200_000, description="Environment steps since the last snapshot")
+    win_rate: float = Field(0.0, ge=0, le=1, description="Of the last games against the pool, at least")
+
+
+class OpponentsConfig(ConfigModel):
+    """Whom the learning player meets in training."""
+
+    pool: list[str] = Field(["script"], min_length=1, description="Who is there at the start: script, or run directories of policies")
+    choice: Literal["uniform", "latest", "80-20", "pfsp", "pfsp-even", "nash"] = Field(
+        "pfsp",
+        description="uniform; latest; 80-20: the newest, or an older one; pfsp: whom it loses to; pfsp-even: whom it draws with; nash",
+    )
+    snapshot: SnapshotRule | None = Field(SnapshotRule(), description="When the policy itself joins the pool; null: never")
+    capacity: PositiveInt = Field(20, description="Members of the pool; beyond it, the one that is beaten most often leaves")
+    games_needed: PositiveInt = Field(10, description="Games against a member before its win rate counts")
+    window: PositiveInt = Field(200, description="The last games against each member that its win rate is counted from")
+
+
+class Mixture(NamedTuple):
+    """Whom an episode that begins now is played against."""
+
+    members: NDArray[np.int64]  # [N]
+    probabilities: NDArray[np.float64]  # [N]
+
+    def choose(self, seed: int, env: int, episode: int) -> int:
+        """The member for an episode of an environment: a function of these numbers, wherever it is computed."""
+        draw = seeds.generator(seed, seeds.Stream.MATCH, env, episode).random()
+        at = int(np.searchsorted(np.cumsum(self.probabilities), draw, "right"))
+        return int(self.members[min(at, len(self.members) - 1)])
+
+
+@dataclass(slots=True)
+class Member:
+    """One of the pool. The script has no parameters."""
+
+    number: int
+    name: str
+    policy: dict[str, NDArray[Any]] = field(default_factory=dict)  # params, obs_moments
+    steps: int = 0  # at which it was made
+    active: bool = True
+    rates: dict[int, float] = field(default_factory=dict)  # by opponent, what the learner won when it became this member
+    games: dict[int, int] = field(default_factory=dict)
+
+
+class Table(NamedTuple):
+    """Results of the members and, last, of the learner."""
+
+    players: list[str]
+    win_rate: NDArray[np.float64]  # [N, N]; 0.5 where they never met
+    games: NDArray[np.float64]  # [N, N]
+
+
+class OpponentPool:
+    """Members in the order in which they joined, and the learner's last results against each."""
+
+    def __init__(self, config: OpponentsConfig, policies: Sequence[tuple[str, Arrays]] = ()) -> None:
+        """`policies`: names and arrays of those of `pool` that are no script, in order."""
+        self._config = config
+        given = iter(policies)
+        self.members: list[Member] = []
+        for name in config.pool:
+            number = SCRIPT if name == "script" else len(self.members) + 1
+            policy = {} if name == "script" else {key: np.array(array) for key, array in next(given)[1].items()}
+            self.members.append(Member(number, name, policy))
+        self._next = 1 + max(member.number for member in self.members)
+        self._recent: dict[int, list[float]] = {}
+        self._last_snapshot = 0
+        self._shared: set[int] = set()
+
+    @property
+    def active(self) -> list[Member]:
+        """Members that may be chosen."""
+        return [member for member in self.members if member.active]
+
+    def mixture(self) -> Mixture:
+        """Probabilities of the active members by the rule of the config."""
+        active = self.active
+        count = len(active)
+        rates = np.array([self._rate(member.number) for member in active])
+        games = np.array([float(len(self._recent.get(member.number, ()))) for member in active])
+        needed = self._config.games_needed
+        choices: dict[str, Callable[[], NDArray[np.float64]]] = {
+            "uniform": lambda: league.uniform(count),
+            "latest": lambda: league.latest(count),
+            "80-20": lambda: league.mostly_latest(count),
+            "pfsp": lambda: league.pfsp(rates, games, games_needed=needed),
+            "pfsp-even": lambda: league.pfsp(rates, games, games_needed=needed, prefer="even"),
+            "nash": lambda: league.nash(self.table().win_rate[:-1, :-1], 2000),
+        }
+        return Mixture(np.array([member.number for member in active]), choices[self._config.choice]())
+
+    def record(self, number: int, score: float) -> None:
+        """The learner's result (1, 0.5 or 0) of a game against a member."""
+        self._recent[number] = [*self._recent.get(number, []), score][-self._config.window :]
+
+    def snapshot(self, policy: Arrays, steps: int) -> bool:
+        """Let the policy join after so many steps, if it is time; whether it did."""
+        rule = self._config.snapshot
+        if rule is None or steps - self._last_snapshot < rule.steps or self.win_rate() < rule.win_rate:
+            return False
+        rates = {number: self._rate(number) for number in self._recent}
+        games = {number: len(scores) for number, scores in self._recent.items()}
+        arrays = {key: np.array(array) for key, array in policy.items()}
+        self.members.append(Member(self._next, f"step {steps:,}", arrays, steps, rates=rates, games=games))
+        self._next += 1
+        self._last_snapshot = steps
+        if len(self.active) > self._config.capacity:
+            rivals = [member for member in self.active if member.number != SCRIPT][:-1]
+            max(rivals, key=lambda member: (self._rate(member.number), -member.number)).active = False
+        return True
+
+    def win_rate(self) -> float:
+        """Of the last games against the active members, each alike; 0.5 before the first."""
+        known = [self._rate(member.number) for member in self.active if self._recent.get(member.number)]
+        return float(np.mean(known)) if known else 0.5
+
+    def forget(self, in_use: set[int]) -> None:
+        """Drop the parameters of members that left and that no open episode needs."""
+        for member in self.members:
+            if not member.active and member.number not in in_use:
+                member.policy = {}
+
+    def publish(self) -> list[Shared]:
+        """Policies that workers do not have yet."""
+        held = [member for member in self.members if member.policy]
+        new = [member for member in held if member.number not in self._shared]
+        self._shared |= {member.number for member in new}
+        oldest = min((member.number for member in held), default=0)
+        return [Shared(OPPONENTS, member.number, member.policy, oldest) for member in new]
+
+    def metrics(self) -> Metrics:
+        """For the run's metrics."""
+        return {"win_rate": self.win_rate(), "opponents": float(len(self.active))}
+
+    def table(self) -> Table:
+        """Who won how often: what each member had won as the learner when it joined, and what the learner wins now."""
+        active = self.active
+        place = {member.number: row for row, member in enumerate(active)}
+        count = len(active) + 1
+        rates, games = np.full((count, count), 0.5), np.zeros((count, count))
+        rows = [(row, member.rates, member.games) for row, member in enumerate(active)]
+        now = {number: self._rate(number) for number in self._recent}
+        rows.append((count - 1, now, {number: len(scores) for number, scores in self._recent.items()}))
+        for row, own_rates, own_games in rows:
+            for number, rate in own_rates.items():
+                if number in place and place[number] != row:
+                    column = place[number]
+                    rates[row, column], rates[column, row] = rate, 1 - rate
+                    games[row, column] = games[column, row] = own_games[number]
+        return Table([*(member.name for member in active), "learner"], rates, games)
+
+    def _rate(self, number: int) -> float:
+        scores = self._recent.get(number)
+        return float(np.mean(scores)) if scores else 0.5
+
+    def state_dict(self) -> State:
+        """Members with their parameters, and results."""
+        return {
+            "members": [
+                {
+                    "number": m.number,
+                    "name": m.name,
+                    "policy": m.policy,
+                    "steps": m.steps,
+                    "active": m.active,
+                    "rates": {str(n): rate for n, rate in m.rates.items()},
+                    "games": {str(n): count for n, count in m.games.items()},
+                }
+                for m in self.members
+            ],
+            "recent": {str(number): np.array(scores) for number, scores in self._recent.items()},
+            "next": self._next,
+            "last_snapshot": self._last_snapshot,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        self.members = [
+            Member(
+                int(m["number"]),
+                str(m["name"]),
+                dict(m["policy"]),
+                int(m["steps"]),
+                bool(m["active"]),
+                {int(n): float(rate) for n, rate in m["rates"].items()},
+                {int(n): int(count) for n, count in m["games"].items()},
+            )
+            for m in state["members"]
+        ]
+        self._recent = {int(number): scores.tolist() for number, scores in state["recent"].items()}
+        self._next, self._last_snapshot = int(state["next"]), int(state["last_snapshot"])
+        self._shared = set()
+
+
+class Seating:
+    """Against whom each environment plays its open episode."""
+
+    def __init__(self, pool: OpponentPool, n_envs: int, seed: int) -> None:
+        self.pool, self._seed = pool, seed
+        first = pool.mixture()
+        self.current = [first.choose(seed, env, 0) for env in range(n_envs)]
+
+    def end(self, env: int, episode: int, total_reward: float | None, mixture: Mixture) -> None:
+        """An episode ended with that return, or was given up; the next one is against a member of the mixture that it was collected with."""
+        if total_reward is not None:
+            self.pool.record(self.current[env], float(np.sign(total_reward) + 1) / 2)
+        self.current[env] = mixture.choose(self._seed, env, episode + 1)

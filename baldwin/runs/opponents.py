@@ -1,0 +1,87 @@
+"""Opponents of a run: policies of other runs that are there at the start, and the table of who beat whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baldwin.errors import ConfigError, RunDirectoryError
+from baldwin.opponents import OpponentPool, OpponentsConfig
+from baldwin.ops.league import elo_ratings, nash
+from baldwin.runs.checkpoint import newest_checkpoint
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.report import save_figure
+from baldwin.types import Arrays
+
+
+def load_policies(config: OpponentsConfig, n_params: int) -> Sequence[tuple[str, Arrays]]:
+    """Names and arrays of the policies that are in the pool at the start.
+
+    Raises:
+        ConfigError: one is not there, or its network is another one.
+    """
+    found = []
+    for name in config.pool:
+        if name == "script":
+            continue
+        try:
+            directory = RunDirectory.find(Path(name))
+            checkpoint, complaints = newest_checkpoint(directory.checkpoints, directory.id)
+        except RunDirectoryError as error:
+            raise ConfigError(f"opponents.pool: expected script or run directories; {error}") from error
+        if checkpoint is None:
+            raise ConfigError(f"opponents.pool: {name} has no good checkpoint. {' '.join(complaints)}")
+        if len(checkpoint.policy["params"]) != n_params:
+            raise ConfigError(
+                f"opponents.pool: the policy of {name} has {len(checkpoint.policy['params'])} parameters, this run's {n_params}: "
+                "members have the network of the run that plays them"
+            )
+        found.append((name, checkpoint.policy))
+    return found
+
+
+def league_table(path: Path) -> dict[str, Any]:
+    """Players, win rates, games, Elo ratings and the equilibrium mixture, from the newest checkpoint of a run with opponents.
+
+    Raises:
+        RunDirectoryError: there is no such run, or it has no opponents.
+    """
+    directory = RunDirectory.find(path)
+    checkpoint, complaints = newest_checkpoint(directory.checkpoints, directory.id)
+    state = checkpoint.state.get("opponents") if checkpoint else None
+    if not state:
+        raise RunDirectoryError(f"{path} has no opponents: train with the section opponents:. {' '.join(complaints)}".rstrip())
+    pool = OpponentPool(OpponentsConfig())
+    pool.load_state_dict(state["pool"])
+    table = pool.table()
+    return {
+        "players": table.players,
+        "win_rate": np.round(table.win_rate, 4).tolist(),
+        "games": table.games.astype(int).tolist(),
+        "elo": np.round(elo_ratings(table.win_rate, table.games), 1).tolist(),
+        "nash": np.round(nash(table.win_rate), 4).tolist(),
+    }
+
+
+def plot_league(table: dict[str, Any], path: Path) -> None:
+    """A picture of who beats whom: rows against columns."""
+    from matplotlib.figure import Figure
+
+    names, rates, games = table["players"], np.array(table["win_rate"]), np.array(table["games"])
+    size = 2.5 + 0.5 * len(names)
+    figure = Figure(figsize=(size + 1.5, size), layout="constrained")
+    axes = figure.add_subplot()
+    shown = np.where(games > 0, rates, np.nan)
+    image = axes.imshow(shown, vmin=0, vmax=1, cmap="RdYlGn")
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right")
+    axes.set_yticks(range(len(names)), [f"{name}  {elo:+.0f}" for name, elo in zip(names, table["elo"], strict=True)])
+    for row in range(len(names)):
+        for column in range(len(names)):
+            if games[row, column]:
+                axes.text(column, row, f"{rates[row, column]:.2f}", ha="center", va="center", fontsize=7)
+    figure.colorbar(image, label="share of games that the row won")
+    axes.set_title("who beats whom, and Elo")
+    save_figure(figure, path)

@@ -1,0 +1,107 @@
+"""The pool of opponents: who is chosen, who joins, who leaves, and what the table says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from baldwin.opponents import SCRIPT, Mixture, OpponentPool, OpponentsConfig, Seating, SnapshotRule
+
+POLICY = {"params": np.arange(3, dtype=np.float32), "obs_moments": np.zeros(1)}
+
+
+def pool(**options: object) -> OpponentPool:
+    return OpponentPool(OpponentsConfig(**options))  # type: ignore[arg-type]
+
+
+def test_a_choice_is_a_function_of_seed_environment_and_episode() -> None:
+    mixture = Mixture(np.array([0, 4, 7]), np.array([0.2, 0.5, 0.3]))
+    chosen = [mixture.choose(1, env, episode) for env in range(40) for episode in range(50)]
+    assert chosen == [mixture.choose(1, env, episode) for env in range(40) for episode in range(50)]
+    np.testing.assert_allclose([chosen.count(n) / len(chosen) for n in (0, 4, 7)], [0.2, 0.5, 0.3], atol=0.04)
+
+
+def test_snapshots_join_when_both_rules_hold() -> None:
+    own = pool(snapshot=SnapshotRule(steps=100, win_rate=0.6))
+    for score in (1.0, 0.0):
+        own.record(SCRIPT, score)
+    assert not own.snapshot(POLICY, 150)  # 0.5 is too little
+    own.record(SCRIPT, 1.0)
+    assert not own.snapshot(POLICY, 99)
+    assert own.snapshot(POLICY, 150)
+    assert [member.name for member in own.members] == ["script", "step 150"]
+    assert own.members[1].rates == {SCRIPT: pytest.approx(2 / 3)}
+    assert not own.snapshot(POLICY, 200)  # 50 steps after the last
+
+
+def test_who_is_beaten_most_often_leaves_and_its_parameters_with_it() -> None:
+    own = pool(snapshot=SnapshotRule(steps=1), capacity=3)
+    for steps in (1, 2):
+        own.snapshot(POLICY, steps)
+    for number, score in ((1, 0.0), (2, 1.0)):
+        own.record(number, score)
+    own.snapshot(POLICY, 3)
+    assert [member.number for member in own.active] == [0, 1, 3]
+    own.forget({2})  # somebody still plays it
+    assert own.members[2].policy
+    own.forget(set())
+    assert not own.members[2].policy
+    assert [shared.version for shared in own.publish()] == [1, 3]
+    assert own.publish() == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("uniform", [1 / 3] * 3),
+        ("latest", [0, 0, 1]),
+        ("80-20", [0.1, 0.1, 0.8]),
+        ("pfsp", [1 / 9, 0, 8 / 9]),
+        ("pfsp-even", [1, 0, 0]),
+    ],
+)
+def test_choices(choice: str, expected: list[float]) -> None:
+    own = pool(choice=choice, snapshot=SnapshotRule(steps=1), games_needed=2)
+    for steps in (1, 2):
+        own.snapshot(POLICY, steps)
+    for number, scores in ((0, (1.0, 0.0)), (1, (1.0, 1.0)), (2, (0.0, 0.0))):
+        for score in scores:
+            own.record(number, score)
+    np.testing.assert_allclose(own.mixture().probabilities, expected)
+
+
+def test_the_nash_choice_plays_the_mixture_of_a_cycle() -> None:
+    """Rock is the script; paper joined beating it, scissors joined beating paper and losing to rock."""
+    own = pool(choice="nash", snapshot=SnapshotRule(steps=1))
+    own.record(0, 1.0)
+    own.snapshot(POLICY, 1)
+    own._recent = {0: [0.0], 1: [1.0]}
+    own.snapshot(POLICY, 2)
+    np.testing.assert_allclose(own.mixture().probabilities, 1 / 3, atol=0.03)
+    table = own.table()
+    assert table.players == ["script", "step 1", "step 2", "learner"]
+    np.testing.assert_array_equal(table.win_rate[:3, :3], [[0.5, 0, 1], [1, 0.5, 0], [0, 1, 0.5]])
+
+
+def test_the_state_is_all_there_is() -> None:
+    own = pool(snapshot=SnapshotRule(steps=1))
+    own.record(0, 0.5)
+    own.snapshot(POLICY, 5)
+    own.record(1, 1.0)
+    other = pool(snapshot=SnapshotRule(steps=1))
+    other.load_state_dict(own.state_dict())
+    np.testing.assert_array_equal(other.table().win_rate, own.table().win_rate)
+    np.testing.assert_array_equal(other.mixture().probabilities, own.mixture().probabilities)
+    assert [shared.version for shared in other.publish()] == [1]
+    own.snapshot(POLICY, 9)
+    other.snapshot(POLICY, 9)
+    assert [m.number for m in other.members] == [m.number for m in own.members]
+
+
+def test_results_go_to_whom_the_episode_was_played_against() -> None:
+    seating = Seating(pool(), 2, seed=1)
+    seating.end(0, 0, 3.0, Mixture(np.array([5]), np.ones(1)))
+    seating.end(0, 1, -1.0, Mixture(np.array([6]), np.ones(1)))
+    seating.end(0, 2, None, Mixture(np.array([7]), np.ones(1)))  # given up: no result
+    assert seating.current == [7, 0]
+    assert seating.pool._recent == {0: [1.0], 5: [0.0]}
