@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from baldwin.config import load_config
 from examples import act, black_box, evolve, improve
 from tests.runs.tools import small, train_run
 
@@ -32,3 +33,23 @@ def test_a_strategy_alone_finds_the_bottom() -> None:
 def test_a_learner_alone_improves_five_policies() -> None:
     before, after = improve.main(3000, 600)
     assert after > before + 0.2
+
+
+def test_a_game_of_ones_own_is_learned(tmp_path: Path) -> None:
+    """Against random moves, in turns, as the first player or the second."""
+    options = [
+        "env.id=examples.nim:Nim",
+        "algorithm.name=ppo",
+        "algorithm.n_envs=16",
+        "algorithm.block=16",
+        "algorithm.rollout_length=32",
+        "algorithm.lr=1e-3",
+        "algorithm.steps_per_epoch=4096",
+        "executor.name=inline",
+        "run.evaluate_every=2",
+        "run.episodes=64",
+        "stop.env_steps=80_000",
+        "stop.score=0.85",
+    ]
+    run = train_run(load_config(None, [], options), tmp_path / "run")
+    assert (run.score or 0) >= 0.85
