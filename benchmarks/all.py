@@ -1,16 +1,16 @@
-"""make bench: everything, or one part by name (speed, learners, on-policy, policies, hybrids, overhead, cluster, scaling)."""
+"""make bench: everything, or one part by name (speed, learners, on-policy, policies, hybrids, overhead, cluster, scaling, players)."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import cluster, hybrids, learners, on_policy, overhead, policies, scaling, speed
+from benchmarks import cluster, hybrids, learners, on_policy, overhead, players, policies, scaling, speed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "part", nargs="?", choices=["speed", "learners", "on-policy", "policies", "hybrids", "overhead", "cluster", "scaling"]
+        "part", nargs="?", choices=["speed", "learners", "on-policy", "policies", "hybrids", "overhead", "cluster", "scaling", "players"]
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each raw or peer measurement")
@@ -32,6 +32,8 @@ def main() -> None:
         cluster.main(args.repeats)
     if args.part in (None, "scaling"):
         scaling.main()
+    if args.part in (None, "players"):
+        players.main(args.repeats)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from baldwin.envs import live
 from baldwin.envs.asynchronous import World
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
 from baldwin.envs.match_env import ANY, MatchEnv, make_player
@@ -72,6 +73,8 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
 def find_world(config: EnvConfig) -> Callable[..., World] | None:
     """How to make the world that an id names: a game of PettingZoo, or a class of one's own; None if it names none."""
     module_name, _, name = config.id.rpartition(":")
+    if config.id.startswith(live.PREFIX):
+        return partial(live.LiveWorld, config.id.removeprefix(live.PREFIX))
     if config.id.startswith(PREFIX):
         return partial(make_world, name)
     if not module_name:
@@ -135,7 +138,8 @@ def describe(config: EnvConfig) -> EnvSpec:
         players = len(env.world.players) if isinstance(env, MatchEnv) else 1
         if config.self_play and isinstance(env, MatchEnv):
             check_alike(env.world)
-        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed, players)
+        is_live = isinstance(env, MatchEnv) and env.world.live
+        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed, players, is_live)
     finally:
         close_quietly(env)
 

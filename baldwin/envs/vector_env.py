@@ -18,6 +18,7 @@ from baldwin.registry import Registry
 
 Ids = NDArray[np.int32]
 AUTO = "auto"
+LIVE = "live:"  # worlds in other processes
 OWN = "baldwin:"  # ids of Baldwin's own environments
 
 
@@ -73,7 +74,7 @@ class EnvConfig(ConfigModel):
 
     def foreign_code(self) -> list[str]:
         """A class, or a module that registers the id."""
-        return [f"id={self.id}"] if ":" in self.id and not self.id.startswith(OWN) else []
+        return [f"id={self.id}"] if ":" in self.id and not self.id.startswith((OWN, LIVE)) else []
 
     @field_validator("id")
     @classmethod
@@ -106,6 +107,7 @@ class EnvSpec:
     rewards: tuple[str, ...] = ()  # names of the components, where the environment gives a vector of rewards
     has_elapsed: bool = False  # info["elapsed"] says how many frames a step took
     players: int = 1  # of a match
+    live: bool = False  # it has a clock of its own: an episode cannot be played again
 
 
 class StepResult(NamedTuple):

@@ -40,6 +40,7 @@ OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_
 MEMORY, START_MEMORY = "memory", "start_memory"
 """Names, or prefixes of names, of a segment's arrays."""
 NO_EPISODE = -1
+LOST = "a match of a live world was lost with the worker that played it"
 ACTOR = "actor"
 """The key under which the parameters that act are shared, where they are too large to travel with every job."""
 
@@ -121,8 +122,9 @@ def episode_seed(seed: int, env: int, episode: int) -> NDArray[np.int64]:
 class RunningEnvs:
     """Environments side by side, where each is in its episode, and what the policy sees of it."""
 
-    def __init__(self, envs: VectorEnv, obs_spec: ObservationSpec) -> None:
-        self.envs = envs
+    def __init__(self, envs: VectorEnv, obs_spec: ObservationSpec, live: bool = False) -> None:
+        """`live`: they have a clock of their own, so that nobody can bring them to where others were."""
+        self.envs, self._live = envs, live
         self.ids = np.arange(envs.width, dtype=np.int32)
         self.episode = np.full(envs.width, NO_EPISODE, np.int64)
         self.elapsed = np.zeros(envs.width, np.int64)
@@ -137,6 +139,8 @@ class RunningEnvs:
         numbers = [p.episode for p in job.positions]
         if job.steps is not None and self.episode.tolist() == numbers and self.elapsed.tolist() == lengths.tolist():
             return 0
+        if self._live and lengths.any():
+            raise EnvironmentFailure(LOST)
         own_seeds, episodes = job.seeds()
         self.envs.open(own_seeds, episodes)
         self.begin(self.ids, episodes, [position.opponent for position in job.positions] if job.opponents else None)

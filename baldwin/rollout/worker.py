@@ -106,7 +106,7 @@ class RolloutWorker:
         key = tuple(position.env for position in job.positions)
         if key not in self._running:
             envs = make_resumable_env(self._spec.env, self._spec.env_spec, len(key), job.opponents is not None)
-            self._running[key] = RunningEnvs(envs, self._spec.env_spec.obs)
+            self._running[key] = RunningEnvs(envs, self._spec.env_spec.obs, self._spec.env_spec.live)
         if job.opponents is not None:
             cast("OpponentEnv", self._running[key].envs).answer = self._answer
         try:

@@ -63,9 +63,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return RunsWhenAsked(lambda kind: train_run(small(kind), folder / kind))
 
 
-@pytest.mark.parametrize(
-    ("kind", "executor", "workers"), [(kind, "process", n) for kind in SYNCHRONOUS for n in (1, 3)] + [("p-cem-rl", "ray", 2)]
-)
+@pytest.mark.parametrize(("kind", "executor", "workers"), [(kind, "process", n) for kind in SYNCHRONOUS for n in (1, 3)])
 def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, executor: str, workers: int, tmp_path: Path) -> None:
     run = train_run(small(kind, f"executor.name={executor}", f"executor.workers={workers}"), tmp_path / "run")
     assert run.params_sha256() == quiet[kind].params_sha256()
@@ -186,6 +184,6 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("pendulum-p-cem-
 
 @pytest.mark.parametrize("preset", ["pendulum-cem-rl", "pendulum-aes-rl", *SLOW])
 def test_every_variant_learns_pendulum(preset: str, tmp_path: Path) -> None:
-    run = train_run(load_config(preset), tmp_path / "run")
+    run = train_run(load_config(preset, [], ["stop.score=-200"]), tmp_path / "run")
     assert run.score is not None
-    assert run.score > -200  # random actions give about -1200
+    assert run.score >= -200  # random actions give about -1200

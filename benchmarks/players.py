@@ -1,0 +1,184 @@
+"""Worlds of several players: frames of vector Pong, and decisions of matches against a plain loop with batches of one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from baldwin.config import load_config
+from baldwin.envs.matches import Matches, Turn
+from baldwin.envs.pettingzoo import make_world
+from baldwin.envs.pong import LEFT, N_ACTIONS, RIGHT, PongGames
+from baldwin.envs.pong_world import PongWorld
+from baldwin.networks import GreedyPolicy
+from baldwin.observations import VECTOR
+from baldwin.opponents import OPPONENTS
+from baldwin.rollout import RolloutWorker
+from baldwin.runs.build import build
+from baldwin.runs.run import start, train
+from baldwin.types import Shared
+from benchmarks.tools import spread, table
+
+
+def rate(work: Callable[[], int], seconds: float) -> float:
+    """What `work` counts, per second."""
+    work()
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        count += work()
+    return count / (time.perf_counter() - began)
+
+
+def frames(seconds: float, repeats: int) -> None:
+    rows = []
+    for games in (1, 16, 256, 4096):
+        pong, rng = PongGames(games), np.random.default_rng(0)
+        pong.begin(slice(None), np.arange(games, dtype=np.uint64))
+        actions = rng.integers(0, N_ACTIONS, (64, games, 2))
+
+        def play(pong: PongGames = pong, actions: np.ndarray = actions) -> int:
+            for chosen in actions:
+                pong.step(chosen)
+                pong.observe(LEFT)
+                pong.observe(RIGHT)
+            return len(actions) * len(pong.seed)
+
+        rows.append([str(games), spread([rate(play, seconds) for _ in range(repeats)])])
+    table("Vector Pong with both players' observations, one process", ["games", "frames/s"], rows)
+
+
+def pong_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
+    """Both players of 32 games by one 64-64 policy: stepped side by side, and one game after the other."""
+    config = load_config(None, [], ["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.hidden=[64,64]"])
+    parts = build(config)
+    policy = parts.algorithm.policy_state()
+    worker = parts.worker_spec()
+    assert isinstance(worker, RolloutWorker)
+    worker.receive(Shared(OPPONENTS, 1, policy, 1))
+    games, members = PongGames(matches), np.ones(matches, np.int64)
+    games.begin(slice(None), np.arange(matches, dtype=np.uint64))
+
+    def side_by_side() -> int:
+        for _ in range(50):
+            actions = [worker._answer(members, {VECTOR: games.observe(side)}) for side in (LEFT, RIGHT)]
+            games.step(np.stack(actions, 1))
+        return 50 * 2 * matches
+
+    alone = GreedyPolicy(config.policy, parts.env_spec.obs, parts.env_spec.action_space, policy)
+    world, single = PongWorld(), Matches()
+
+    def one_by_one() -> int:
+        single.begin(0, world, 1, ["left", "right"])
+        single.act({})
+        for _ in range(50):
+            single.act({turn: alone.act(single.controller(turn).observation) for turn in list(single.waiting)})
+        return 50 * 2
+
+    together, plain = ([rate(work, seconds) for _ in range(repeats)] for work in (side_by_side, one_by_one))
+    ratio = spread([a / b for a, b in zip(together, plain, strict=True)], 1)
+    table(
+        f"Decisions per second, Pong, 64-64 policy for both players, {matches} games",
+        ["side by side", "a loop with batches of one", "ratio"],
+        [[spread(together), spread(plain), ratio]],
+    )
+
+
+def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
+    """The same of a turn-based game, whose simulator is PettingZoo's own: through matches with one batch, and in its own loop."""
+    config = load_config(
+        None, [], ["algorithm.name=ppo", "env.id=pettingzoo:classic.tictactoe_v3", "policy.hidden=[64,64]", "policy.normalize_obs=false"]
+    )
+    parts = build(config)
+    policy, worker = parts.algorithm.policy_state(), parts.worker_spec()
+    assert isinstance(worker, RolloutWorker)
+    worker.receive(Shared(OPPONENTS, 1, policy, 1))
+    worlds, running = [make_world("classic.tictactoe_v3") for _ in range(matches)], Matches()
+    names, spec, members = [p.name for p in worlds[0].players], parts.env_spec.obs, np.ones(matches, np.int64)
+
+    def batched() -> int:
+        count = 0
+        for n, world in enumerate(worlds):
+            running.begin(n, world, n, names)
+        running.act({})
+        while running.waiting:
+            seen = spec.empty(matches)
+            for turn in running.waiting:
+                controller = running.controller(turn)
+                spec.write(seen, turn.match, controller.observation, {"action_mask": controller.legal})
+            actions = worker._answer(members, seen)
+            count += len(running.waiting)
+            running.act({Turn(turn.match, turn.player): actions[turn.match] for turn in running.waiting})
+        return count
+
+    alone = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, policy)
+    env = worlds[0].env  # type: ignore[attr-defined]
+
+    def plain() -> int:
+        env.reset(seed=0)
+        count = 0
+        for _ in env.agent_iter():
+            seen, _, terminated, truncated, _ = env.last()
+            if terminated or truncated:
+                env.step(None)
+                continue
+            env.step(alone.act(seen["observation"], {"action_mask": seen["action_mask"].astype(bool)}))
+            count += 1
+        return count
+
+    with torch.inference_mode():
+        together, loop = ([rate(work, seconds) for _ in range(repeats)] for work in (batched, plain))
+    table(
+        f"Decisions per second, PettingZoo's tic-tac-toe, 64-64 policy for both players, {matches} games",
+        ["matches, one batch", "PettingZoo's loop, batches of one", "ratio"],
+        [[spread(together), spread(loop), spread([a / b for a, b in zip(together, loop, strict=True)], 1)]],
+    )
+
+
+def live(seconds: float, matches: int = 50) -> None:
+    """A server process at 60 frames a second, and PPO that learns from all of its matches meanwhile, one by one for its speed."""
+    server = subprocess.Popen([sys.executable, "-m", "examples.live_pong", "0"], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    url = server.stdout.readline().strip()
+    options = [
+        f"env.id=live:{url}",
+        "algorithm.name=ppo",
+        "algorithm.actor_lag=1",
+        f"algorithm.n_envs={matches}",
+        f"algorithm.block={matches}",
+        "algorithm.rollout_length=64",
+        "executor.name=process",
+        "executor.workers=1",
+        "run.evaluate_every=100000",
+        "run.episodes=1",
+        f"stop.wall_seconds={seconds}",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        run = start(load_config(None, [], options), Path(folder) / "run")
+        train(run)
+    server.terminate()
+    counts = json.loads(server.stdout.read())
+    frames = counts["frames"] / seconds / matches
+    numbers = [counts.get("missed_frames", 0), run.algorithm.env_steps, run.algorithm.gradient_steps, counts.get("late", 0)]
+    rows = [[str(matches), f"{frames:.1f}", *(f"{n:,}" for n in numbers)]]
+    columns = ["matches", "frames/s of each", "frames that were late", "decisions learned from", "updates", "late actions"]
+    table(f"A live world at 60 frames/s in its own process, {seconds:.0f} s, PPO learning meanwhile", columns, rows)
+
+
+def main(repeats: int = 3, seconds: float = 2.0) -> None:
+    torch.set_num_threads(1)
+    frames(seconds, repeats)
+    pong_decisions(seconds, repeats)
+    turn_decisions(seconds, repeats)
+    live(60.0)
+
+
+if __name__ == "__main__":
+    main()

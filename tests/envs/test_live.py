@@ -1,0 +1,234 @@
+"""Live worlds over real sockets: a server process with its own clock, slow and rude clients, rude worlds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from websockets.asyncio.server import serve
+from websockets.sync.client import connect
+
+from baldwin.config import load_config
+from baldwin.envs.live import LiveWorld, describe_player, read_turn, read_welcome
+from baldwin.envs.live_server import LiveServer
+from baldwin.envs.match_env import MatchEnv
+from baldwin.envs.matches import Matches, Turn
+from baldwin.envs.pong_world import PongWorld
+from baldwin.errors import EnvironmentFailure
+from examples.live_pong import LivePong
+from tests.runs.tools import train_run
+
+FAST = 600.0  # frames a second
+
+
+@contextmanager
+def in_thread(start: Callable[[], Awaitable[str]], stop: Callable[[], Awaitable[None]]) -> Iterator[str]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield asyncio.run_coroutine_threadsafe(start(), loop).result(20)  # type: ignore[arg-type]
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(20)  # type: ignore[arg-type]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def served(**options: Any) -> Iterator[tuple[LiveServer, str]]:
+    server = LiveServer(LivePong, **({"rate": FAST} | options))
+    with in_thread(server.start, server.close) as url:
+        yield server, url
+
+
+def test_a_match_is_played_to_its_end() -> None:
+    with served() as (server, url):
+        env = MatchEnv(LiveWorld(url), "left")
+        observation, _ = env.reset(seed=3)
+        over, frames, reward = False, 0, 0.0
+        while not over:
+            action = 0 if observation[3] < observation[0] else 2  # follow the ball
+            observation, earned, over, _, info = env.step(action)
+            frames += info["elapsed"]
+            reward += earned
+        points = info["result"]["points"]
+        assert reward == points[0] - points[1]
+        assert frames == pytest.approx(server.counts["frames"], abs=2)
+        assert env.world.latencies  # type: ignore[attr-defined]
+        env.close()
+
+
+def test_the_world_does_not_wait_for_a_slow_player() -> None:
+    """Turns that nobody answered are replaced; their frames and rewards are in the next step."""
+    with served() as (server, url):
+        world = LiveWorld(url)
+        matches = Matches()
+        matches.begin(0, world, 1, ["left"])
+        matches.act({})
+        turn, frames = Turn(0, "left"), 0
+        for _ in range(6):
+            threading.Event().wait(0.1)  # learning, say: some 60 frames pass
+            frames += matches.act({turn: 1})[turn].elapsed
+        assert frames > 100
+        assert world.replaced > 50
+        assert server.counts["missed_frames"] < server.counts["frames"] / 10
+        matches.close()
+
+
+def test_versions_and_tokens_are_checked() -> None:
+    with served(token="secret") as (server, url):
+        assert [player.name for player in LiveWorld(url, token="secret").players] == ["left", "right"]
+        with pytest.raises(EnvironmentFailure, match="the live world refused: the token is not the right one"):
+            LiveWorld(url)
+        with connect(url) as socket:
+            socket.send(json.dumps({"type": "hello", "version": 99, "token": "secret"}))
+            assert json.loads(socket.recv())["reason"] == "expected version 1 of the protocol; got 99"
+        assert (server.counts["token"], server.counts["version"]) == (1, 1)
+    with pytest.raises(EnvironmentFailure, match=r"no live world at ws://127.0.0.1:1.*Start it first"):
+        LiveWorld("ws://127.0.0.1:1", timeout=1)
+
+
+def test_ten_thousand_malformed_messages_are_refused_and_the_match_goes_on() -> None:
+    rng = np.random.default_rng(0)
+    bad = [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"type": "act"}',
+        '{"type": "act", "player": "left", "turn": 0, "action": 7}',
+        '{"type": "act", "player": "nobody", "turn": 0, "action": 1}',
+        '{"type": "act", "player": "left", "turn": "x", "action": 1}',
+        '{"type": "act", "player": ["left"], "turn": 0, "action": 1}',
+        '{"type": "act", "player": "left", "turn": 0, "action": "up"}',
+        '{"type": "act", "player": "left", "turn": 0, "action": true}',
+        "[" * 5000,
+    ]
+    with served(rate=30.0) as (server, url), connect(url) as socket:
+        socket.send(json.dumps({"type": "hello", "version": 1, "token": ""}))
+        socket.recv()
+        socket.send(json.dumps({"type": "begin", "seed": 1, "players": ["left"]}))
+        for n in range(10_000):
+            text = bad[n] if n < len(bad) else bad[rng.integers(len(bad))]
+            socket.send(text if n % 3 else text.encode())
+        for _ in range(5):
+            assert json.loads(socket.recv(5))["type"] == "turn"
+        before = server.counts["malformed"]
+        for _ in range(100):
+            if server.counts["malformed"] == 10_000:
+                break
+            threading.Event().wait(0.1)
+        assert server.counts["malformed"] == 10_000, before
+
+
+def test_a_message_that_is_too_large_ends_that_match_alone() -> None:
+    with served() as (server, url):
+        other = MatchEnv(LiveWorld(url), "left")
+        other.reset(seed=0)
+        with connect(url) as socket:
+            socket.send(json.dumps({"type": "hello", "version": 1, "token": "x" * (2 << 20)}))
+            with pytest.raises(Exception, match="1009"):
+                socket.recv(5)
+        other.step(1)
+        other.close()
+        assert server.counts["lost"] >= 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.one_of(
+        st.text(),
+        st.binary(),
+        st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)).map(
+            json.dumps
+        ),
+    )
+)
+def test_whatever_a_world_sends_is_a_turn_or_one_error(raw: Any) -> None:
+    players = {player.name: player for player in PongWorld().players}
+    for read in (read_welcome, lambda message: read_turn(message, players)):
+        with pytest.raises(EnvironmentFailure):
+            read(raw)
+
+
+def test_a_turn_of_another_shape_is_refused() -> None:
+    players = {player.name: player for player in PongWorld().players}
+    good = {"type": "turn", "player": "left", "turn": 1, "observation": [0.5] * 10, "reward": [1.0]}
+    assert read_turn(json.dumps(good), players).reward.tolist() == [1.0]
+    for wrong in (
+        {"observation": [0.5] * 9},
+        {"reward": [1.0, 2.0]},
+        {"observation": [float("nan")] * 10},
+        {"turn": None},
+        {"player": "x"},
+    ):
+        with pytest.raises(EnvironmentFailure, match="the live world sent a wrong turn"):
+            read_turn(json.dumps(good | wrong), players)
+
+
+def test_a_connection_that_is_cut_is_a_failure_of_its_match() -> None:
+    async def rude(socket: Any) -> None:
+        await socket.recv()
+        await socket.send(json.dumps({"type": "welcome", "version": 1, "players": [describe_player(p) for p in PongWorld().players]}))
+        await socket.recv()
+        await socket.send(json.dumps({"type": "turn", "player": "left", "turn": 0, "observation": [0.5] * 10}))
+        await socket.recv()  # and hangs up
+
+    made: list[Any] = []
+
+    async def start() -> str:
+        made.append(await serve(rude, "127.0.0.1", 0))
+        return f"ws://127.0.0.1:{made[0].sockets[0].getsockname()[1]}"
+
+    async def stop() -> None:
+        made[0].close()
+        await made[0].wait_closed()
+
+    with in_thread(start, stop) as url:
+        env = MatchEnv(LiveWorld(url), "left")
+        env.reset(seed=0)
+        with pytest.raises(EnvironmentFailure, match="closed the connection in the middle of a match"):
+            env.step(1)
+        env.close()
+
+
+@pytest.fixture
+def server_process() -> Iterator[str]:
+    process = subprocess.Popen([sys.executable, "-m", "examples.live_pong", "0", "200"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.kill()
+    process.wait()
+
+
+def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, tmp_path: Path) -> None:
+    options = [
+        f"env.id=live:{server_process}",
+        "algorithm.name=ppo",
+        "algorithm.actor_lag=1",
+        "algorithm.n_envs=4",
+        "algorithm.block=2",
+        "algorithm.rollout_length=16",
+        "algorithm.steps_per_epoch=128",
+        "policy.hidden=[8]",
+        "executor.name=process",
+        "executor.workers=2",
+        "run.evaluate_every=100",
+        "run.episodes=1",
+        "stop.generations=3",
+    ]
+    run = train_run(load_config(None, [], options), tmp_path / "run")
+    assert run.algorithm.version == 3
+    assert run.last["failed_segments"] == 0
