@@ -36,7 +36,7 @@ class OpponentsConfig(ConfigModel):
         description="uniform; latest; 80-20: the newest, or an older one; pfsp: whom it loses to; pfsp-even: whom it draws with; nash",
     )
     snapshot: SnapshotRule | None = Field(SnapshotRule(), description="When the policy itself joins the pool; null: never")
-    capacity: PositiveInt = Field(20, description="Members of the pool; beyond it, the one that is beaten most often leaves")
+    capacity: int = Field(20, ge=2, description="Members of the pool; beyond it, the one that is beaten most often leaves")
     games_needed: PositiveInt = Field(10, description="Games against a member before its win rate counts")
     window: PositiveInt = Field(200, description="The last games against each member that its win rate is counted from")
 
@@ -129,8 +129,7 @@ class OpponentPool:
         self.members.append(Member(self._next, f"step {steps:,}", arrays, steps, rates=rates, games=games))
         self._next += 1
         self._last_snapshot = steps
-        if len(self.active) > self._config.capacity:
-            rivals = [member for member in self.active if member.number != SCRIPT][:-1]
+        while len(self.active) > self._config.capacity and (rivals := [m for m in self.active if m.number != SCRIPT][:-1]):
             max(rivals, key=lambda member: (self._rate(member.number), -member.number)).active = False
         return True
 
@@ -140,10 +139,13 @@ class OpponentPool:
         return float(np.mean(known)) if known else 0.5
 
     def forget(self, in_use: set[int]) -> None:
-        """Drop the parameters of members that left and that no open episode needs."""
+        """Drop members that left and that no open episode needs, and results against them."""
+        self.members = [member for member in self.members if member.active or member.number in in_use]
+        known = {member.number for member in self.members}
+        self._recent = {number: scores for number, scores in self._recent.items() if number in known}
         for member in self.members:
-            if not member.active and member.number not in in_use:
-                member.policy = {}
+            member.rates = {number: rate for number, rate in member.rates.items() if number in known}
+            member.games = {number: count for number, count in member.games.items() if number in known}
 
     def publish(self) -> list[Shared]:
         """Policies that workers do not have yet."""

@@ -43,9 +43,10 @@ def test_who_is_beaten_most_often_leaves_and_its_parameters_with_it() -> None:
     own.snapshot(POLICY, 3)
     assert [member.number for member in own.active] == [0, 1, 3]
     own.forget({2})  # somebody still plays it
-    assert own.members[2].policy
+    assert [member.number for member in own.members] == [0, 1, 2, 3]
     own.forget(set())
-    assert not own.members[2].policy
+    assert [member.number for member in own.members] == [0, 1, 3]
+    assert list(own._recent) == [1]
     assert [shared.version for shared in own.publish()] == [1, 3]
     assert own.publish() == []
 

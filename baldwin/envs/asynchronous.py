@@ -202,6 +202,21 @@ class SimpleMatch:
             tick.close()
 
 
+def check_alike(world: World, what: str) -> None:
+    """Refuse players that one policy cannot play.
+
+    Raises:
+        EnvironmentFailure: they see or do different things.
+    """
+    first = world.players[0]
+    for other in world.players[1:]:
+        if (other.observation_space, other.action_space, other.rewards) != (first.observation_space, first.action_space, first.rewards):
+            raise EnvironmentFailure(
+                f"{what}: players {first.name!r} and {other.name!r} see or do different things, so that one policy cannot play both. "
+                f"Say which one learns, as in env.kwargs={{player: {first.name}}}, without env.self_play and opponents"
+            )
+
+
 def find_players(world: World, names: Sequence[str]) -> list[Player]:
     """The players of these names, in this order.
 

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs import live
-from baldwin.envs.asynchronous import World
+from baldwin.envs.asynchronous import World, check_alike
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
 from baldwin.envs.match_env import ANY, MatchEnv, make_player
 from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.sampling import random_action
-from baldwin.envs.self_play import SelfPlayEnvs, check_alike
+from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
@@ -43,7 +43,13 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
     """
     module_name, _, name = config.id.rpartition(":")
     if new_world := find_world(config):
-        return lambda **kw: make_player(new_world, **{**config.kwargs, **kw}), config.max_episode_steps
+        drawing = config.id.startswith(PREFIX)  # PettingZoo's games draw where they were made to
+
+        def make_one(**kw: Any) -> gym.Env[Any, Any]:
+            mode = {"render_mode": kw["render_mode"]} if drawing and "render_mode" in kw else {}
+            return make_player(partial(new_world, **mode), **{**config.kwargs, **kw})
+
+        return make_one, config.max_episode_steps
     if module_name:
         where = f"env.id {config.id!r}"
         module = import_module(module_name, where, EnvironmentFailure)
@@ -88,7 +94,7 @@ def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int) -> SelfPlay
     new_world = find_world(config)
     if new_world is None:
         raise EnvironmentFailure(f"env.self_play: environment {config.id!r} is no world of several players")
-    return SelfPlayEnvs(partial(new_world, **config.kwargs), env_spec, width)
+    return SelfPlayEnvs(partial(new_world, **config.kwargs), env_spec, width, reward_weights(config, env_spec))
 
 
 def make_with_opponents(config: EnvConfig, env_spec: EnvSpec, width: int) -> OpponentEnvs:
@@ -98,7 +104,12 @@ def make_with_opponents(config: EnvConfig, env_spec: EnvSpec, width: int) -> Opp
         raise EnvironmentFailure(f"opponents: environment {config.id!r} is no world of several players")
     kwargs = dict(config.kwargs)
     player = kwargs.pop("player", ANY)
-    return OpponentEnvs(partial(new_world, **kwargs), player, env_spec, width)
+    return OpponentEnvs(partial(new_world, **kwargs), player, env_spec, width, reward_weights(config, env_spec))
+
+
+def reward_weights(config: EnvConfig, env_spec: EnvSpec) -> NDArray[np.float32]:
+    """Of the components of the reward, in the order of their names."""
+    return np.array([config.reward_weights.get(name, 1.0) for name in env_spec.rewards], np.float32)
 
 
 def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -135,11 +146,13 @@ def describe(config: EnvConfig) -> EnvSpec:
         obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
         obs_spec = describe_space(obs_space, action_space, config, _gives_masks(env))
         rewards, has_elapsed = _try_step(env, EnvSpec(obs_spec, action_space, limit, "gymnasium"))
-        players = len(env.world.players) if isinstance(env, MatchEnv) else 1
+        players = len(env.world.players) if isinstance(env, MatchEnv) and find_world(config) else 1
         if config.self_play and isinstance(env, MatchEnv):
-            check_alike(env.world)
-        is_live = isinstance(env, MatchEnv) and env.world.live
-        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed, players, is_live)
+            check_alike(env.world, "env.self_play")
+        world = env.world if isinstance(env, MatchEnv) else None
+        alike = world is None or len({(str(p.observation_space), str(p.action_space), p.rewards) for p in world.players}) == 1
+        is_live = world is not None and world.live
+        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed, players, alike, is_live)
     finally:
         close_quietly(env)
 
@@ -261,7 +274,7 @@ class GymnasiumVectorEnv:
         self.failures: dict[int, str] = {}
         self._config, self._env_spec = config, env_spec
         self._envs: list[gym.Env[Any, Any] | None] = [None] * width
-        self._weights = np.array([config.reward_weights.get(name, 1.0) for name in env_spec.rewards], np.float32)
+        self._weights = reward_weights(config, env_spec)
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.envs.asynchronous import Step, World, find_players
+from baldwin.envs.asynchronous import Step, World, check_alike, find_players
 from baldwin.envs.matches import DEADLINE, Matches, Turn
 from baldwin.errors import EnvironmentFailure
 from baldwin.observations import ACTION_MASK
@@ -39,6 +39,8 @@ class MatchEnv(gym.Env[Any, Any]):
         world's own scripts play the rest."""
         self.world, self._opponents = world, dict(opponents or {})
         find_players(world, [*self._opponents, *([] if player == ANY else [player])])
+        if player == ANY:
+            check_alike(world, "the player that learns")
         self._names = [p.name for p in world.players if p.name not in self._opponents] if player == ANY else [player]
         self._player = next(p for p in world.players if p.name == self._names[0])
         self.observation_space, self.action_space = self._player.observation_space, self._player.action_space
@@ -88,7 +90,7 @@ class MatchEnv(gym.Env[Any, Any]):
     def _go_on(self, actions: Mapping[Turn, Any], own: Turn) -> Step:
         """Let the others decide until something came for the player."""
         while True:
-            found = self._matches.act(actions)
+            found = self._matches.act(actions, [own])
             if 0 in self._matches.failures:
                 raise EnvironmentFailure(self._matches.failures[0])
             if own in found:

@@ -8,11 +8,20 @@ others go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import os
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Controller, Match, Step, World
+from baldwin.envs.vector_env import EnvSpec, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
+from baldwin.observations import Observation
+
+T = TypeVar("T")
 
 DEADLINE = 60.0  # seconds until a world that does not answer is given up
 QUIET_PASSES = 4  # of the event loop from an action to the turns that it calls for: act, tick, step, the end of act
@@ -36,9 +45,9 @@ class Matches:
     """Matches by number. `failures` tells why a match failed, until its number begins another."""
 
     def __init__(self, deadline: float = DEADLINE) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._deadline = deadline
         self._running: dict[int, _Running] = {}
+        self._loop = process_loop()
+        self._deadline = deadline
         self.failures: dict[int, str] = {}
         self.waiting: list[Turn] = []  # who has to decide, the longest waiting first
 
@@ -70,9 +79,11 @@ class Matches:
         """Whether somebody has to decide, or something may still come."""
         return bool(self.waiting) or any(r.turns for n, r in self._running.items() if n not in self.failures)
 
-    def act(self, actions: Mapping[Turn, Any]) -> dict[Turn, Step]:
+    def act(self, actions: Mapping[Turn, Any], until: Sequence[Turn] = ()) -> dict[Turn, Step]:
         """Take decisions, and go on until somebody has to decide again; what came of earlier actions for players that have to, or for whom
         the match is over.
+
+        `until`: players for whom something has to come, unless somebody else has to decide in their match first; default: anybody.
 
         Raises:
             EnvironmentFailure: it is not the turn of one of them.
@@ -84,7 +95,7 @@ class Matches:
             running = self._running[turn.match]
             running.turns[turn.player] = self._loop.create_task(running.controllers[turn.player].act(action))
         self.waiting = [turn for turn in self.waiting if turn not in actions]
-        return self._loop.run_until_complete(self._until_somebody_decides())
+        return self._run(self._advance(until))
 
     def leave(self, number: int) -> None:
         """Give up a match, whatever its state, and wait until all of it has ended."""
@@ -95,21 +106,38 @@ class Matches:
         tasks = [*running.ticks, *running.turns.values()]
         for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._run(_ended(tasks))
         running.match.close()
 
     def close(self) -> None:
         """Give up all of them."""
         for number in list(self._running):
             self.leave(number)
-        self._loop.close()
 
     def __del__(self) -> None:
         """A Gymnasium environment that nobody closed leaves no task behind, either."""
-        if not self._loop.is_closed() and not self._loop.is_running():
+        if self._running and not self._loop.is_closed() and not self._loop.is_running():
             self.close()
 
-    async def _until_somebody_decides(self) -> dict[Turn, Step]:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run the event loop; what is no Exception, such as a deadline of the executor, is raised here and not in some match."""
+        stray: list[BaseException] = []
+
+        def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            error = context.get("exception")
+            if isinstance(error, BaseException) and not isinstance(error, Exception):
+                stray.append(error)
+                loop.stop()
+
+        self._loop.set_exception_handler(note)
+        try:
+            return self._loop.run_until_complete(work)
+        except RuntimeError:
+            if not stray:
+                raise
+            raise stray[0] from None
+
+    async def _advance(self, until: Sequence[Turn]) -> dict[Turn, Step]:
         found: dict[Turn, Step] = {}
         while True:
             for _ in range(QUIET_PASSES):
@@ -117,27 +145,46 @@ class Matches:
             for number, running in self._running.items():
                 if number not in self.failures:
                     self._look_at(number, running, found)
-            open_turns = [task for n, r in self._running.items() if n not in self.failures for task in r.turns.values()]
-            if found or self.waiting or not open_turns:
+            late = self._late(until, found)
+            if not late:
                 return found
-            ticks = [task for r in self._running.values() for task in r.ticks if not task.done()]
-            done, _ = await asyncio.wait({*ticks, *open_turns}, timeout=self._deadline, return_when=asyncio.FIRST_COMPLETED)
+            tasks = {task for number in late for task in (*self._running[number].ticks, *self._running[number].turns.values())}
+            done, _ = await asyncio.wait(
+                {task for task in tasks if not task.done()}, timeout=self._deadline, return_when=asyncio.FIRST_COMPLETED
+            )
             if not done:
-                for number, running in self._running.items():
-                    if running.turns and number not in self.failures:
-                        self._fail(number, f"{', '.join(running.turns)} waited {self._deadline:g} s for a turn that did not come")
+                for number in late:
+                    waiting = ", ".join(self._running[number].turns)
+                    self._fail(number, f"{waiting} waited {self._deadline:g} s for a turn that did not come")
+
+    def _late(self, until: Sequence[Turn], found: Mapping[Turn, Step]) -> list[int]:
+        """Matches in which something has still to come."""
+        decides = {turn.match for turn in self.waiting}
+        if until:
+            missing = {turn.match for turn in until if turn not in found}
+            return sorted(n for n in missing if n not in self.failures and n not in decides and self._running[n].turns)
+        if found or decides:
+            return []
+        return [n for n, running in self._running.items() if n not in self.failures and running.turns]
 
     def _look_at(self, number: int, running: _Running, found: dict[Turn, Step]) -> None:
         """Take what came in one match."""
         for task in (*running.ticks, *running.turns.values()):
-            if task.done() and (task.cancelled() or task.exception()):
-                why = "a task was cancelled" if task.cancelled() else describe_exception(task.exception() or Exception())
-                return self._fail(number, f"the match failed: {why}")
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if error and not isinstance(error, Exception):
+                raise error
+            if error or (task.done() and task.cancelled()):
+                return self._fail(number, f"the match failed: {describe_exception(error) if error else 'a task was cancelled'}")
         for name in [name for name, turn in running.turns.items() if turn.done()]:
             step = found[Turn(number, name)] = running.turns.pop(name).result()
             if not step.over:
                 self.waiting.append(Turn(number, name))
-        if running.turns and all(task.done() for task in running.ticks) and not any(t.match == number for t in self.waiting):
+        if (
+            running.turns
+            and running.ticks
+            and all(task.done() for task in running.ticks)
+            and not any(t.match == number for t in self.waiting)
+        ):
             self._fail(number, f"the match ended without telling {', '.join(running.turns)}")
         return None
 
@@ -148,3 +195,31 @@ class Matches:
 
 async def _awaited(tick: Any) -> None:
     await tick
+
+
+async def _ended(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_LOOPS: dict[tuple[int, int], asyncio.AbstractEventLoop] = {}
+
+
+def process_loop() -> asyncio.AbstractEventLoop:
+    """One event loop for all matches of a thread: each one holds three file descriptors. It is not inherited by a fork."""
+    key = (os.getpid(), threading.get_ident())
+    if key not in _LOOPS:
+        _LOOPS[key] = asyncio.new_event_loop()
+    return _LOOPS[key]
+
+
+def step_result(steps: Sequence[Step], obs: Observation, env_spec: EnvSpec, weights: NDArray[np.float32]) -> StepResult:
+    """Steps of players side by side, as a vector environment returns them; `weights` of the components of the reward."""
+    components = np.stack([step.reward for step in steps]).astype(np.float32) if env_spec.rewards else None
+    return StepResult(
+        obs,
+        np.array([step.reward.sum() for step in steps]) if components is None else components @ weights,
+        np.array([step.terminated for step in steps]),
+        np.array([step.truncated for step in steps]),
+        components,
+        np.array([step.elapsed for step in steps], np.int32) if env_spec.has_elapsed else None,
+    )

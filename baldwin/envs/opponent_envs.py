@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.match_env import ANY
-from baldwin.envs.matches import Matches, Turn
+from baldwin.envs.matches import Matches, Turn, step_result
 from baldwin.envs.vector_env import Answer, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation
@@ -21,7 +21,8 @@ from baldwin.ops.seeds import mix
 class OpponentEnvs:
     """Copy n is one player of match n, drawn for each match; a member of the pool plays all the others, or the world's own script does."""
 
-    def __init__(self, make_world: Callable[[], World], player: str, env_spec: EnvSpec, width: int) -> None:
+    def __init__(self, make_world: Callable[[], World], player: str, env_spec: EnvSpec, width: int, weights: NDArray[np.float32]) -> None:
+        """`player`: who learns, or any; `weights` of the components of the reward."""
         self.width = width
         self.failures: dict[int, str] = {}
         self.opponents = np.zeros(width, np.int64)
@@ -30,7 +31,7 @@ class OpponentEnvs:
         self._names = [p.name for p in self._worlds[0].players]
         self._learning = self._names if player == ANY else [player]
         self._own = [Turn(n, self._learning[0]) for n in range(width)]
-        self._spec = env_spec
+        self._spec, self._weights = env_spec, weights
         self._matches = Matches()
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
@@ -57,14 +58,8 @@ class OpponentEnvs:
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
         found = self._go_on({self._own[n]: action for n, action in zip(ids.tolist(), actions, strict=True)}, ids)
-        steps = [found.get(self._own[n], Step(terminated=True)) for n in ids.tolist()]
-        return StepResult(
-            self._observe(ids),
-            np.array([step.reward.sum() for step in steps]),
-            np.array([step.terminated for step in steps]),
-            np.array([step.truncated for step in steps]),
-            elapsed=np.array([step.elapsed for step in steps], np.int32) if self._spec.has_elapsed else None,
-        )
+        nothing = Step(np.zeros(max(1, len(self._spec.rewards))), terminated=True)
+        return step_result([found.get(self._own[n], nothing) for n in ids.tolist()], self._observe(ids), self._spec, self._weights)
 
     def close(self) -> None:
         self._matches.close()
@@ -78,19 +73,21 @@ class OpponentEnvs:
         """Let the others decide until something came for every learning player."""
         found: dict[Turn, Step] = {}
         while True:
-            found |= self._matches.act(actions)
+            missing = [self._own[n] for n in ids.tolist() if self._own[n] not in found and n not in self.failures]
+            found |= self._matches.act(actions, missing)
             for match, reason in self._matches.failures.items():
                 self.failures.setdefault(match, reason)
+            others = [turn for turn in self._matches.waiting if turn != self._own[turn.match] and turn.match not in self.failures]
             if all(self._own[n] in found or n in self.failures for n in ids.tolist()):
                 return found
-            others = [turn for turn in self._matches.waiting if turn != self._own[turn.match]]
-            actions = self._answers(others)
+            actions = self._answers(others) if others else {}
 
     def _answers(self, turns: list[Turn]) -> dict[Turn, Any]:
         """Actions of members; of several players of one match, the first now and the others in the next round."""
         first = {turn.match: turn for turn in reversed(turns)}
-        for turn in first.values():
-            self._write(self._seen, turn.match, turn)
+        for turn in list(first.values()):
+            if not self._write(self._seen, turn.match, turn):
+                del first[turn.match]
         if self.answer is None:
             raise EnvironmentFailure("nobody answers for the opponents")
         actions = self.answer(self.opponents, self._seen)
@@ -103,7 +100,12 @@ class OpponentEnvs:
                 self._write(obs, row, self._own[n])
         return obs
 
-    def _write(self, obs: Observation, row: int, turn: Turn) -> None:
+    def _write(self, obs: Observation, row: int, turn: Turn) -> bool:
+        """What a player sees; false, and a failure of its match, if that is not what its space says."""
         controller = self._matches.controller(turn)
         mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
-        self._spec.obs.write(obs, row, controller.observation, mask)
+        try:
+            self._spec.obs.write(obs, row, controller.observation, mask)
+        except (ValueError, TypeError, KeyError) as error:
+            self.failures.setdefault(turn.match, f"player {turn.player!r}: {describe_exception(error)}")
+        return turn.match not in self.failures

@@ -38,7 +38,7 @@ class PongVectorEnv:
         player, pace = _options(config)
         self._sides = np.array([LEFT, RIGHT] if player == ANY else [SIDES.index(player)])
         self._games = PongGames(width)
-        self._pace = Pace(width, pace["frames"], pace["delay"])
+        self._pace, self._other_pace = (Pace(width, pace["frames"], pace["delay"]) for _ in range(2))
         self._side = np.zeros(width, np.int64)
         self.opponents = np.zeros(width, np.int64)
         self.answer: Answer | None = None
@@ -55,6 +55,7 @@ class PongVectorEnv:
         self._side[ids] = self._sides[[mix(seed, 1) % len(self._sides) for seed in seeds.tolist()]]
         self._games.begin(ids, seeds)
         self._pace.begin(ids, seeds, self._side[ids])
+        self._other_pace.begin(ids, seeds, 1 - self._side[ids])
         return self._observe(ids)
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
@@ -80,8 +81,12 @@ class PongVectorEnv:
         script = np.where(side == LEFT, self._games.track(RIGHT, ids), self._games.track(LEFT, ids))
         if self.answer is None or not self.opponents[ids].any():
             return script
-        answered = self.answer(self.opponents, self._see(1 - self._side))  # always of the whole width, for the same bits
-        return np.where(self.opponents[ids] == SCRIPT, script, answered[ids])
+        frame = self._games.frames[ids]
+        deciding = ids[(self._other_pace.due[ids] == frame) & (self.opponents[ids] != SCRIPT)]
+        if len(deciding):
+            answered = self.answer(self.opponents, self._see(1 - self._side))  # always of the whole width, for the same bits
+            self._other_pace.decide(deciding, answered[deciding])
+        return np.where(self.opponents[ids] == SCRIPT, script, self._other_pace.actions(ids, frame))
 
     def _observe(self, ids: Ids) -> Observation:
         return {VECTOR: self._see(self._side)[VECTOR][ids]}
@@ -130,7 +135,7 @@ def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int) -> PongSelf
     _, pace = _options(config)
     if pace == {"frames": (1, 1), "delay": 0}:
         return PongSelfPlay(config, env_spec, width)
-    return SelfPlayEnvs(partial(PongWorld, **pace), env_spec, width)
+    return SelfPlayEnvs(partial(PongWorld, **pace), env_spec, width, np.zeros(0, np.float32))
 
 
 def _options(config: EnvConfig) -> tuple[str, dict[str, Any]]:
@@ -143,7 +148,8 @@ def _options(config: EnvConfig) -> tuple[str, dict[str, Any]]:
     player = kwargs.pop("player", ANY)
     pace: dict[str, Any] = {"frames": (1, 1), "delay": 0} | PACES[config.id.removeprefix(OWN)] | kwargs
     low, high = pace["frames"] if isinstance(pace["frames"], list | tuple) and len(pace["frames"]) == 2 else (0, 0)
-    if player not in (ANY, *SIDES) or set(pace) != {"frames", "delay"} or not 1 <= low <= high or pace["delay"] < 0:
+    whole = all(type(number) is int for number in (low, high, pace["delay"]))
+    if player not in (ANY, *SIDES) or set(pace) != {"frames", "delay"} or not whole or not 1 <= low <= high or pace["delay"] < 0:
         raise EnvironmentFailure(
             f"environment {config.id!r}: expected env.kwargs of player (any, left, right), frames ([fewest, most], at least 1) and "
             f"delay (at least 0); got {config.kwargs}"

@@ -9,38 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
-from baldwin.envs.matches import Matches, Turn
+from baldwin.envs.matches import Matches, Turn, step_result
 from baldwin.envs.vector_env import EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation
 from baldwin.ops.seeds import mix
 
 
-def check_alike(world: World) -> None:
-    """Refuse players that one policy cannot play.
-
-    Raises:
-        EnvironmentFailure: they see or do different things.
-    """
-    first = world.players[0]
-    for other in world.players[1:]:
-        if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
-            raise EnvironmentFailure(
-                f"players {first.name!r} and {other.name!r} see or do different things, so that one policy cannot play both. "
-                f"Leave it out, and train one of them with env.kwargs={{player: {first.name}}}"
-            )
-
-
 class SelfPlayEnvs:
     """Copy n is player n mod P of match n div P. For worlds in which all players decide at the same time, to the end."""
 
-    def __init__(self, make_world: Callable[[], World], env_spec: EnvSpec, width: int) -> None:
-        """`width`: a multiple of the number of players."""
+    def __init__(self, make_world: Callable[[], World], env_spec: EnvSpec, width: int, weights: NDArray[np.float32]) -> None:
+        """`width`: a multiple of the number of players; `weights` of the components of the reward."""
         self.width = width
         self.failures: dict[int, str] = {}
         self._worlds = [make_world() for _ in range(width // env_spec.players)]
         self._names = [player.name for player in self._worlds[0].players]
-        self._spec = env_spec
+        self._spec, self._weights = env_spec, weights
         self._matches = Matches()
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
@@ -65,15 +50,10 @@ class SelfPlayEnvs:
         self._whole_matches(ids)
         turns = [self._turn(lane) for lane in ids.tolist()]
         found = self._go_on(dict(zip(turns, actions, strict=True)), ids)
-        steps = [found.get(turn, Step(terminated=True)) for turn in turns]
+        nothing = Step(np.zeros(max(1, len(self._spec.rewards))), terminated=True)
+        steps = [found.get(turn, nothing) for turn in turns]
         self._refuse_early_leavers(dict(zip(ids.tolist(), steps, strict=True)))
-        return StepResult(
-            self._observe(ids),
-            np.array([step.reward.sum() for step in steps]),
-            np.array([step.terminated for step in steps]),
-            np.array([step.truncated for step in steps]),
-            elapsed=np.array([step.elapsed for step in steps], np.int32) if self._spec.has_elapsed else None,
-        )
+        return step_result(steps, self._observe(ids), self._spec, self._weights)
 
     def close(self) -> None:
         self._matches.close()
@@ -84,7 +64,7 @@ class SelfPlayEnvs:
                 raise EnvironmentFailure(f"a world failed in close(): {describe_exception(error)}") from error
 
     def _go_on(self, actions: dict[Turn, Any], ids: Ids) -> dict[Turn, Step]:
-        found = self._matches.act(actions)
+        found = self._matches.act(actions, [self._turn(lane) for lane in ids.tolist()])
         for match, reason in self._matches.failures.items():
             self.failures.setdefault(self._lanes(match)[0], reason)
         for lane in ids.tolist():

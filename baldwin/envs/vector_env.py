@@ -107,6 +107,7 @@ class EnvSpec:
     rewards: tuple[str, ...] = ()  # names of the components, where the environment gives a vector of rewards
     has_elapsed: bool = False  # info["elapsed"] says how many frames a step took
     players: int = 1  # of a match
+    alike: bool = True  # all players of a match see and do the same kind of thing
     live: bool = False  # it has a clock of its own: an episode cannot be played again
 
 

@@ -61,6 +61,8 @@ class RolloutWorker:
         versions[shared.version] = {name: np.array(array) for name, array in shared.arrays.items()}
         for version in [v for v in versions if v < shared.oldest]:
             del versions[version]
+        if shared.key == OPPONENTS:
+            self._members = {at: forward for at, forward in self._members.items() if at[0] >= shared.oldest}
 
     def shared(self, key: str, version: int) -> Arrays:
         """A shared value.
@@ -141,7 +143,7 @@ class RolloutWorker:
     def _answer(self, members: NDArray[np.int64], obs: Observation) -> NDArray[Any]:
         """Greedy actions [width, ...] of members of the pool, each of whose policies sees everything that is seen: the same bits whoever asks."""
         found: NDArray[Any] | None = None
-        tensors = {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in obs.items()}
+        tensors = {key: torch.from_numpy(np.array(array, np.float32 if key == VECTOR else array.dtype)) for key, array in obs.items()}
         for number in np.unique(members[members != SCRIPT]).tolist():
             out, _ = self._member(number, len(members))(tensors, torch.empty(len(members), 0))
             actions = self._act(out, mask=tensors.get(ACTION_MASK))

@@ -18,7 +18,7 @@ from baldwin.networks import ActionMap, make_network
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise
 from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec, reference_batch
-from baldwin.runs.opponents import load_policies
+from baldwin.runs.opponents import Policies, load_policies
 from baldwin.types import Algorithm, Job, Perturbation, Trial
 
 EVALUATION_ENVS = 8
@@ -32,6 +32,7 @@ class Parts:
     algorithm: Algorithm
     worker_spec: WorkerSpec
     dim: int  # parameters of the policy
+    opponents: Policies = ()  # that are in the pool at the start
 
 
 def probe_env(config: RunConfig) -> EnvSpec:
@@ -47,8 +48,10 @@ def probe_env(config: RunConfig) -> EnvSpec:
         raise EnvironmentFailure(f"{error}. Does it wait for something? Raise executor.timeout if it is only slow.") from error
 
 
-def build(config: RunConfig, folder: Path | None = None, policy_only: bool = False) -> Parts:
+def build(config: RunConfig, folder: Path | None = None, policy_only: bool = False, opponents: Policies | None = None) -> Parts:
     """All parts but the executor. What an algorithm keeps in files of its own goes to `folder`.
+
+    `opponents`: those that are in the pool at the start, as the run has kept them; default: from the runs that the config names.
 
     `policy_only`: to rebuild an earlier policy; what it does not depend on need not be computed again.
 
@@ -64,6 +67,8 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
     actions = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
     reference = reference_batch(config.env, env_spec, config.run.seed) if config.policy.has_virtual_batch_norm else {}
     n_params = sum(math.prod(shape) for shape in make_network(config.policy, env_spec.obs, actions.outputs).shapes)
+    if opponents is None:
+        opponents = load_policies(config.opponents, config.policy, n_params) if config.opponents else ()
     context = BuildContext(
         env=env_spec,
         policy=config.policy,
@@ -75,12 +80,12 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
         policy_only=policy_only,
         reference=reference,
         opponents=config.opponents,
-        opponent_policies=load_policies(config.opponents, n_params) if config.opponents else (),
+        opponent_policies=opponents,
         reward_weights={name: config.env.reward_weights.get(name, 1.0) for name in env_spec.rewards or ("reward",)},
     )
     algorithm = ALGORITHMS.find(config.algorithm.name).build(config.algorithm, context)
     worker_spec = WorkerSpec(config.env, env_spec, config.policy, reference)
-    return Parts(env_spec, algorithm, worker_spec, len(algorithm.policy_state()["params"]))
+    return Parts(env_spec, algorithm, worker_spec, len(algorithm.policy_state()["params"]), opponents)
 
 
 def check_self_play(config: RunConfig, players: int) -> None:
@@ -91,6 +96,10 @@ def check_self_play(config: RunConfig, players: int) -> None:
     """
     if ALGORITHMS.find(config.algorithm.name).family != "learner":
         raise ConfigError(f"env.self_play is for learners: {config.algorithm.name} evaluates every individual by itself. Leave it out")
+    if getattr(config.algorithm, "segment_length", 1) is None:
+        raise ConfigError(f"env.self_play needs segments: {config.algorithm.name} collects whole episodes one by one. Leave it out")
+    if "player" in config.env.kwargs:
+        raise ConfigError("env.self_play: all players learn; leave player out of env.kwargs")
     for field in ("n_envs", "block"):
         count = getattr(config.algorithm, field, players)
         if count % players:
@@ -106,6 +115,8 @@ def check_opponents(config: RunConfig, env_spec: EnvSpec) -> None:
     problem = ""
     if env_spec.players < 2:
         problem = f"environment {config.env.id!r} has one player: there is nobody to play against"
+    elif not env_spec.alike:
+        problem = "the players see or do different things, so that members, who were learners, cannot play the others"
     elif config.env.self_play:
         problem = "with env.self_play the policy meets itself: leave one out"
     elif not config.algorithm.plays_opponents:

@@ -33,6 +33,7 @@ class RunDirectory:
         self.metrics, self.journal = path / "metrics.jsonl", path / "journal.bin"
         self.checkpoints, self.tensorboard = path / "checkpoints", path / "tensorboard"
         self.individuals, self.replay = path / "individuals.jsonl", path / "replay"
+        self.opponents = path / "opponents.safetensors"
         self.curve, self.timeline = path / "curve.png", path / "timeline.png"
         self._lock: IO[str] | None = None
 

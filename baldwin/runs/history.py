@@ -11,6 +11,7 @@ from baldwin.runs.build import build, on_cpu, probe_env
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import apply_record, read_journal
+from baldwin.runs.opponents import kept_policies
 from baldwin.types import Arrays
 
 
@@ -20,7 +21,9 @@ def rebuild(directory: RunDirectory, generation: int, trust: bool = False) -> Ar
     Raises:
         RunDirectoryError: the run did not get that far, is not trusted, or its journal leaves out what was learned from.
     """
-    algorithm = build(on_cpu(trusted_config(directory, trust)), policy_only=True).algorithm
+    config = on_cpu(trusted_config(directory, trust))
+    kept = kept_policies(config.opponents, directory.opponents) if config.opponents else None
+    algorithm = build(config, policy_only=True, opponents=kept).algorithm
     if not algorithm.replayable:
         saved = ", ".join(str(int(path.name)) for path in list_checkpoints(directory.checkpoints)) or "none"
         raise RunDirectoryError(

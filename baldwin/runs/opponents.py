@@ -7,18 +7,44 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load, save
 
-from baldwin.errors import ConfigError, RunDirectoryError
+from baldwin.errors import ConfigError, RunDirectoryError, describe_exception
+from baldwin.networks import PolicyConfig
 from baldwin.opponents import OpponentPool, OpponentsConfig
 from baldwin.ops.league import elo_ratings, nash
-from baldwin.runs.checkpoint import newest_checkpoint
+from baldwin.runs.checkpoint import UNREADABLE, newest_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.report import save_figure
 from baldwin.types import Arrays
 
+Policies = Sequence[tuple[str, Arrays]]
+"""Names and arrays of the policies that are in the pool at the start."""
 
-def load_policies(config: OpponentsConfig, n_params: int) -> Sequence[tuple[str, Arrays]]:
-    """Names and arrays of the policies that are in the pool at the start.
+
+def keep_policies(policies: Policies, path: Path) -> None:
+    """Copy them into the run directory: the runs that they come from may go on, or away."""
+    path.write_bytes(save({f"{n}/{key}": np.asarray(array) for n, (_, policy) in enumerate(policies) for key, array in policy.items()}))
+
+
+def kept_policies(config: OpponentsConfig, path: Path) -> Policies:
+    """What `keep_policies` wrote.
+
+    Raises:
+        RunDirectoryError: it is not there, or damaged.
+    """
+    try:
+        arrays = load(path.read_bytes())
+        names = [name for name in config.pool if name != "script"]
+        return [(name, {key: arrays[f"{n}/{key}"] for key in ("params", "obs_moments")}) for n, name in enumerate(names)]
+    except UNREADABLE as error:
+        raise RunDirectoryError(
+            f"cannot read the opponents of this run in {path}: {describe_exception(error)}. Put the file back"
+        ) from error
+
+
+def load_policies(config: OpponentsConfig, policy: PolicyConfig, n_params: int) -> Policies:
+    """The policies of the runs that the config names.
 
     Raises:
         ConfigError: one is not there, or its network is another one.
@@ -34,6 +60,13 @@ def load_policies(config: OpponentsConfig, n_params: int) -> Sequence[tuple[str,
             raise ConfigError(f"opponents.pool: expected script or run directories; {error}") from error
         if checkpoint is None:
             raise ConfigError(f"opponents.pool: {name} has no good checkpoint. {' '.join(complaints)}")
+        own, other = policy.model_dump(mode="json"), directory.read_config().policy.model_dump(mode="json")
+        differ = [key for key in own if own[key] != other.get(key)]
+        if differ:
+            raise ConfigError(
+                f"opponents.pool: the policy of {name} has another {', '.join(f'policy.{key}' for key in differ)}: "
+                "members have the network of the run that plays them"
+            )
         if len(checkpoint.policy["params"]) != n_params:
             raise ConfigError(
                 f"opponents.pool: the policy of {name} has {len(checkpoint.policy['params'])} parameters, this run's {n_params}: "

@@ -13,6 +13,7 @@ from baldwin.runs.build import build
 from baldwin.runs.checkpoint import Checkpoint, newest_checkpoint, translate_disk_errors
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import START, journal_size, read_journal
+from baldwin.runs.opponents import kept_policies
 from baldwin.runs.run import Run, identity
 
 RUNS_CODE = ("env", "policy", "algorithm", "executor")  # sections that may name code which a resumed run would import
@@ -57,7 +58,8 @@ def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str
         raise RunDirectoryError(
             f"{directory.config} differs from what the run was made with: {', '.join(changed)}. Put the old values back"
         )
-    run = Run(directory, config, build(config, directory.replay))
+    kept = kept_policies(config.opponents, directory.opponents) if config.opponents else None
+    run = Run(directory, config, build(config, directory.replay, opponents=kept))
     journal_at = metrics_at = individuals_at = 0
     if checkpoint:
         try:
@@ -66,7 +68,7 @@ def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str
         except ReplayError as error:
             warnings.append(f"{error}; the whole journal is done again instead")
             shutil.rmtree(directory.replay, ignore_errors=True)
-            run = Run(directory, config, build(config, directory.replay))
+            run = Run(directory, config, build(config, directory.replay, opponents=kept))
         except MISFITS as error:
             raise RunDirectoryError(f"checkpoint {checkpoint.path} does not fit its config ({describe_exception(error)})") from error
     size = journal_size(directory.journal)

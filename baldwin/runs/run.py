@@ -30,6 +30,7 @@ from baldwin.runs.interrupt import InterruptibleExecutor, Signals
 from baldwin.runs.journal import Journal, Record, apply_record
 from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop, publish
 from baldwin.runs.metrics import JsonLines, MetricsWriter
+from baldwin.runs.opponents import keep_policies
 from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome
 
 Callback = Callable[["Run", Metrics], None]
@@ -253,7 +254,9 @@ def start(config: RunConfig, out: Path | None = None) -> Run:
     parts = build(config)  # what cannot work is said before there is a directory
     config = config.model_copy(update={"algorithm": config.algorithm.resolved_for(parts.env_spec)})
     directory = RunDirectory.create(config, out)
-    run = Run(directory, config, build(config, directory.replay))
+    if config.opponents:
+        keep_policies(parts.opponents, directory.opponents)
+    run = Run(directory, config, build(config, directory.replay, opponents=parts.opponents))
     run.open()
     run.journal.append({"kind": "config", "identity": identity(config)})
     return run

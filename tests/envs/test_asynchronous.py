@@ -16,14 +16,17 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baldwin.envs import EnvConfig, check_env
+from baldwin.envs import EnvConfig, EnvSpec, check_env
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, Step, World
 from baldwin.envs.match_env import MatchEnv
-from baldwin.envs.matches import Matches, Turn
+from baldwin.envs.matches import Matches, Turn, process_loop
 from baldwin.envs.one_player import PLAYER, GymnasiumWorld
+from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, make_world
 from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
+from baldwin.executors.config import DeadlinePassed
+from baldwin.observations import describe_observations
 
 PARALLEL = ["mpe2.simple_spread_v3", "mpe2.simple_tag_v3", "mpe2.simple_push_v3"]
 TURNS = ["classic.tictactoe_v3", "classic.connect_four_v3", "mpe2.simple_reference_v3"]
@@ -256,6 +259,7 @@ def play_out(matches: Matches, steps: int = 400) -> dict[Turn, list[Step]]:
 
 
 def descriptors() -> int:
+    process_loop()
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
@@ -297,6 +301,83 @@ def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, troub
     matches.close()
     assert (good.closed, bad.closed) == (1, 1)
     assert descriptors() <= before
+
+
+class Bare(World):
+    """A world without ticks: its controllers do everything."""
+
+    def __init__(self) -> None:
+        self.players = [Player("p", spaces.Discrete(2), spaces.Discrete(2))]
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        class Counts:
+            player, observation, legal, left = "p", 0, None, 3
+
+            async def start(self) -> Step:
+                return Step()
+
+            async def act(self, action: Any) -> Step:
+                await asyncio.sleep(0.01)
+                self.left -= 1
+                return Step(np.ones(1), terminated=self.left == 0)
+
+            def result(self) -> dict[str, Any]:
+                return {"score": 3.0}
+
+        return SimpleMatch([Counts()])
+
+
+def test_a_world_needs_no_ticks() -> None:
+    env = MatchEnv(Bare())
+    for seed in (1, 2):
+        env.reset(seed=seed)
+        assert [env.step(0)[2] for _ in range(3)] == [False, False, True]
+    env.close()
+
+
+class Hangs(Market):
+    """Every match after the first one hangs when its second player has acted."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Hangs.made += 1
+        super().__init__(2, "hang" if Hangs.made % 2 == 0 else "", 3)
+
+
+def test_a_match_that_hangs_fails_while_others_wait_for_their_learner() -> None:
+    spec = EnvSpec(describe_observations(spaces.Discrete(13), "a market"), spaces.Discrete(2), None, "gymnasium")
+    envs = OpponentEnvs(Hangs, "p0", spec, 2, np.zeros(0, np.float32))
+    envs._matches._deadline = 0.2
+    asked: list[int] = []
+
+    def answer(members: Any, obs: Any) -> Any:
+        asked.append(1)
+        return np.zeros(2, np.int64)
+
+    envs.answer, envs.opponents[:], ids = answer, 1, np.arange(2, dtype=np.int32)
+    envs.open(np.array([1, 2]), 0)
+    envs.reset(ids)
+    for _ in range(6):
+        envs.step(np.zeros(2, np.int64), ids[[n not in envs.failures for n in range(2)]])
+        if envs.failures:
+            break
+    assert list(envs.failures) == [1]
+    assert "waited 0.2 s for a turn that did not come" in envs.failures[1]
+    assert len(asked) < 50
+    envs.close()
+
+
+def test_a_deadline_of_the_executor_is_not_taken_for_a_failure_of_a_match() -> None:
+    class Rings(Market):
+        async def _go_wrong(self, seat: Seat) -> None:
+            raise DeadlinePassed("too long")
+
+    matches = Matches()
+    matches.begin(0, Rings(1), 0, ["p0"])
+    with pytest.raises(DeadlinePassed):
+        matches.act({})
+    matches.close()
 
 
 def test_acting_out_of_turn_is_refused() -> None:

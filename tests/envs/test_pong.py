@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from baldwin.envs import EnvConfig, check_env, make_vector_env
 from baldwin.envs.backends import describe
+from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pong import (
     BALL,
     BAT_HEIGHT,
@@ -25,6 +28,8 @@ from baldwin.envs.pong import (
     result,
     uniforms,
 )
+from baldwin.envs.pong_backend import PACES, PongVectorEnv
+from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
 from baldwin.observations import VECTOR
 
@@ -191,6 +196,30 @@ def test_the_backend_is_the_match(name: str) -> None:
     slow.close()
 
 
+@pytest.mark.parametrize("name", IDS)
+def test_members_have_the_pace_of_players(name: str) -> None:
+    """Games against a member, side by side in NumPy, equal the same through controllers."""
+    config = EnvConfig(id=name)
+    spec = describe(config)
+    pace = PACES[name.removeprefix("baldwin:")]
+    fast, slow = PongVectorEnv(config, spec, 3), OpponentEnvs(partial(PongWorld, **pace), "any", spec, 3, np.zeros(0, np.float32))
+    ids, rng = np.arange(3, dtype=np.int32), np.random.default_rng(0)
+    for env in (fast, slow):
+        env.opponents[:] = [1, 0, 1]
+        env.answer = lambda members, obs: np.where(obs[VECTOR][:, 3] < obs[VECTOR][:, 0], UP, DOWN)
+        env.open(np.array([5, 6, 7]), 0)
+    np.testing.assert_array_equal(fast.reset(ids)[VECTOR], slow.reset(ids)[VECTOR].astype(np.float32))
+    for _ in range(300):
+        actions = rng.integers(0, 3, 3)
+        one, other = fast.step(actions, ids), slow.step(actions, ids)
+        np.testing.assert_array_equal(one.obs[VECTOR], other.obs[VECTOR].astype(np.float32))
+        np.testing.assert_array_equal(one.reward, other.reward)
+        np.testing.assert_array_equal(one.elapsed, other.elapsed)
+        if one.terminated.any():
+            break
+    slow.close()
+
+
 def test_as_a_gymnasium_environment_it_tells_its_result() -> None:
     env = gym.make("baldwin.envs:VectorPong-v0", player="left", render_mode="rgb_array").unwrapped
     env.reset(seed=3)
@@ -203,7 +232,9 @@ def test_as_a_gymnasium_environment_it_tells_its_result() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("kwargs", [{"player": "middle"}, {"frames": [0, 2]}, {"frames": 3}, {"delay": -1}, {"speed": 2}])
+@pytest.mark.parametrize(
+    "kwargs", [{"player": "middle"}, {"delay": "x"}, {"frames": [1.5, 2.5]}, {"frames": [0, 2]}, {"frames": 3}, {"delay": -1}, {"speed": 2}]
+)
 def test_wrong_arguments_are_named(kwargs: dict[str, object]) -> None:
     with pytest.raises(EnvironmentFailure, match=r"expected env.kwargs of player \(any, left, right\)"):
         check_env(EnvConfig(id=IDS[0], kwargs=kwargs))

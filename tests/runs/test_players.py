@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from baldwin.config import RunConfig, load_config
+from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World
 from baldwin.errors import ConfigError, EnvironmentFailure, RunDirectoryError
 from baldwin.runs.build import build
+from baldwin.runs.checkpoint import policy_hash
+from baldwin.runs.history import rebuild
 from baldwin.runs.opponents import league_table
 from baldwin.runs.run import start, train
 from tests.runs.test_exactness import lines
@@ -94,10 +100,53 @@ def test_a_run_may_begin_with_the_policy_of_another(quiet: RunsWhenAsked, tmp_pa
     path = quiet["pong"].directory.path
     run = train_run(small("pong-pool", f"opponents.pool=[script, {path}]", "opponents.capacity=9"), tmp_path / "run")
     assert league_table(run.directory.path)["players"][1] == str(path)
-    with pytest.raises(ConfigError, match=r"the policy of .* has \d+ parameters, this run's"):
+    with pytest.raises(ConfigError, match=r"the policy of .* has another policy.hidden: members have the network"):
         build(small("pong-pool", f"opponents.pool=[{path}]", "policy.hidden=[9]"))
     with pytest.raises(ConfigError, match="expected script or run directories; no run in 'nowhere'"):
         build(small("pong-pool", "opponents.pool=[nowhere]"))
+
+
+def test_a_run_keeps_the_opponents_that_it_began_with(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    """The run that they come from may be gone, or may have gone on."""
+    older = tmp_path / "older"
+    shutil.copytree(quiet["pong"].directory.path, older)
+    run = train_run(small("pong-pool", f"opponents.pool=[script, {older}]", "opponents.capacity=9"), tmp_path / "run")
+    shutil.rmtree(older)
+    assert policy_hash(rebuild(run.directory, 2))
+    done = in_process("resume", tmp_path / "run", "-m", "stop.generations=5")
+    assert done.returncode == 0, done.stderr
+    run.directory.opponents.write_bytes(b"torn")
+    broken = in_process("resume", tmp_path / "run", "-m", "stop.generations=6")
+    assert (broken.returncode, "cannot read the opponents of this run" in broken.stderr) == (2, True)
+
+
+class TwoGoals(World):
+    """Both players act at once; a reward of two components, three steps, and the larger number wins."""
+
+    def __init__(self) -> None:
+        self.players = [Player(name, spaces.Box(0, 1, (2,), np.float32), spaces.Discrete(2), ("speed", "care")) for name in ("a", "b")]
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        seats = [Seat(name, 2) for name in players]
+        return SimpleMatch(seats, [self._tick(seats)])
+
+    async def _tick(self, seats: list[Seat]) -> None:
+        for seat in seats:
+            seat.show(np.zeros(2, np.float32))
+        for frame in range(3):
+            actions = [int(await seat.action()) for seat in seats]
+            for seat, action in zip(seats, actions, strict=True):
+                seat.add([action, 1 - action])
+                seat.show(np.zeros(2, np.float32), terminated=frame == 2)
+
+
+@pytest.mark.parametrize("option", ["env.self_play=true", POOL])
+def test_components_of_the_reward_reach_the_learner(option: str, tmp_path: Path) -> None:
+    options = ["algorithm.name=ppo", "env.id=tests.runs.test_players:TwoGoals", option, *SMALL]
+    wide = ["algorithm.n_envs=132", "algorithm.block=66", "env.reward_weights={speed: 2}", "algorithm.gammas={care: 0.5}"]
+    run = train_run(load_config(None, [], [*options, *wide, "stop.env_steps=20000"]), tmp_path / "run")
+    assert run.last["failed_segments"] == 0
+    assert 3 <= run.last["return_mean"] <= 6  # one or two points a step
 
 
 def test_ppo_beats_the_scripted_player(tmp_path: Path) -> None:
@@ -117,6 +166,9 @@ def test_ppo_beats_the_scripted_player(tmp_path: Path) -> None:
         ),
         (["algorithm.name=ppo", "env.id=CartPole-v1"], EnvironmentFailure, "'CartPole-v1' has one player"),
         (["algorithm.name=ppo", "env.id=pettingzoo:mpe2.simple_tag_v3"], EnvironmentFailure, "see or do different things"),
+        (["algorithm.name=reinforce", "env.id=baldwin:VectorPong-v0"], ConfigError, "env.self_play needs segments"),
+        (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "env.kwargs={player: left}"], ConfigError, "leave player out"),
+        (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "env.backend=gymnasium"], EnvironmentFailure, "has one player"),
     ],
 )
 def test_what_cannot_play_itself_is_refused(options: list[str], error: type[Exception], message: str) -> None:
@@ -131,6 +183,7 @@ def test_what_cannot_play_itself_is_refused(options: list[str], error: type[Exce
         (["algorithm.name=dqn", "env.id=baldwin:VectorPong-v0"], "dqn does not meet opponents so far; those that do: .*ppo"),
         (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "env.self_play=true"], "the policy meets itself"),
         (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.memory.kind=lstm"], "no memory so far"),
+        (["algorithm.name=ppo", "env.id=pettingzoo:mpe2.simple_tag_v3", "env.kwargs={player: agent_0}"], "see or do different things"),
     ],
 )
 def test_who_cannot_meet_opponents_is_told_so(options: list[str], message: str) -> None:
