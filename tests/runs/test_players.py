@@ -149,6 +149,45 @@ def test_components_of_the_reward_reach_the_learner(option: str, tmp_path: Path)
     assert 3 <= run.last["return_mean"] <= 6  # one or two points a step
 
 
+class Patience(World):
+    """One point soon, or one and a half after twenty frames."""
+
+    def __init__(self) -> None:
+        self.players = [Player("p", spaces.Box(0, 1, (2,), np.float32), spaces.Discrete(2))]
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        (seat,) = (Seat(name) for name in players)
+        return SimpleMatch([seat], [self._tick(seat)])
+
+    async def _tick(self, seat: Seat) -> None:
+        seat.show(np.array([1, 0], np.float32))
+        late = int(await seat.action())
+        seat.add(0.0, 20 if late else 1)
+        seat.show(np.array([0, 1], np.float32))
+        await seat.action()
+        seat.add(1.5 if late else 1.0)
+        seat.show(np.array([0, 1], np.float32), terminated=True)
+
+
+@pytest.mark.parametrize(("gamma", "score"), [(0.95, 1.0), (0.999, 1.5)])
+def test_waiting_costs_what_the_discount_says(gamma: float, score: float, tmp_path: Path) -> None:
+    """0.95^20 x 1.5 is 0.54, less than 0.95; a discount per decision would make it worth the wait."""
+    options = [
+        "algorithm.name=ppo",
+        "env.id=tests.runs.test_players:Patience",
+        f"algorithm.gamma={gamma}",
+        "algorithm.n_envs=16",
+        "algorithm.block=16",
+        "algorithm.rollout_length=16",
+        "algorithm.lr=3e-3",
+        "algorithm.normalize_reward=false",
+        "executor.name=inline",
+        "run.episodes=2",
+        "stop.env_steps=10_000",
+    ]
+    assert train_run(load_config(None, [], options), tmp_path / "run").score == score
+
+
 def test_ppo_beats_the_scripted_player(tmp_path: Path) -> None:
     run = start(load_config("vector-pong-ppo", [], ["executor.name=inline", "stop.score=5", "stop.env_steps=2_000_000"]), tmp_path / "run")
     train(run)
