@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +16,8 @@ from baldwin.types import Arrays, Metrics, Shared, State
 
 OPPONENTS = "opponents"
 """The key under which workers get frozen policies; the version is the number of a member."""
+MEMBERS, PROBABILITIES = "opponents", "opponent_probabilities"
+"""Names of a mixture's arrays, where it is kept with an actor."""
 SCRIPT = 0
 """The number of the world's own script."""
 
@@ -220,15 +222,42 @@ class OpponentPool:
 
 
 class Seating:
-    """Against whom each environment plays its open episode."""
+    """A pool, and against which of its members each environment plays its open episode."""
 
     def __init__(self, pool: OpponentPool, n_envs: int, seed: int) -> None:
         self.pool, self._seed = pool, seed
         first = pool.mixture()
         self.current = [first.choose(seed, env, 0) for env in range(n_envs)]
+        self.acted_with = first  # the opponents of the segment that is being taken
 
-    def end(self, env: int, episode: int, total_reward: float | None, mixture: Mixture) -> None:
-        """An episode ended with that return, or was given up; the next one is against a member of the mixture that it was collected with."""
+    def end(self, env: int, episode: int, total_reward: float | None) -> None:
+        """An episode ended with that return, or was given up (None); the next one is against a member of `acted_with`."""
         if total_reward is not None:
             self.pool.record(self.current[env], float(np.sign(total_reward) + 1) / 2)
-        self.current[env] = mixture.choose(self._seed, env, episode + 1)
+        self.current[env] = self.acted_with.choose(self._seed, env, episode + 1)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The mixture of now, to be kept with an actor."""
+        members, probabilities = self.pool.mixture()
+        return {MEMBERS: members, PROBABILITIES: probabilities}
+
+    def end_epoch(self, policy: Arrays, steps: int, actors: Iterable[Arrays]) -> Metrics:
+        """Metrics of the epoch; then a snapshot, if it is time. `actors`: those whose segments may still come."""
+        metrics = self.pool.metrics()
+        self.pool.snapshot(policy, steps)
+        self.pool.forget({*self.current, *(int(n) for actor in actors for n in actor[MEMBERS])})
+        return metrics
+
+    def state_dict(self) -> State:
+        """The pool, and who plays whom."""
+        return {"pool": self.pool.state_dict(), "current": np.array(self.current)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        self.pool.load_state_dict(state["pool"])
+        self.current = state["current"].tolist()
+
+
+def kept_mixture(actor: Arrays) -> Mixture | None:
+    """The opponents that were kept with an actor, if it has any."""
+    return Mixture(actor[MEMBERS], actor[PROBABILITIES]) if MEMBERS in actor else None

@@ -101,8 +101,8 @@ def test_the_state_is_all_there_is() -> None:
 
 def test_results_go_to_whom_the_episode_was_played_against() -> None:
     seating = Seating(pool(), 2, seed=1)
-    seating.end(0, 0, 3.0, Mixture(np.array([5]), np.ones(1)))
-    seating.end(0, 1, -1.0, Mixture(np.array([6]), np.ones(1)))
-    seating.end(0, 2, None, Mixture(np.array([7]), np.ones(1)))  # given up: no result
+    for episode, (total, following) in enumerate([(3.0, 5), (-1.0, 6), (None, 7)]):  # the last one was given up: no result
+        seating.acted_with = Mixture(np.array([following]), np.ones(1))
+        seating.end(0, episode, total)
     assert seating.current == [7, 0]
     assert seating.pool._recent == {0: [1.0], 5: [0.0]}

@@ -22,10 +22,11 @@ from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner
 from baldwin.learners.spec import LearnerSpec
 from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR, ObservationSpec
+from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.replay import Column, ReplayBuffer
 from baldwin.rollout import NEXT_OBS, OBS, CollectJob, final_observations, transitions
-from baldwin.types import Arrays, Metrics, Outcome, State, outcome_from_state, outcome_state
+from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
 
 class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
@@ -40,6 +41,8 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
         "surplus": "checkpoint_slack",
         "round": "steps_per_epoch",
     }
+
+    plays_opponents: ClassVar[bool] = True
 
     start_steps: int = Field(10_000, ge=0, description="Random actions and no updates until then")
     updates_per_step: PositiveFloat = Field(1.0, description="Updates for each environment step (update-to-data ratio)")
@@ -94,6 +97,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
         self._streams = 1 + config.actor_lag
         self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), context.env.obs, learner)
+        pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
+        self._seating = Seating(pool, self._streams * config.n_envs, context.seed) if pool else None
+        if self._seating:
+            self._tracker.on_end = self._seating.end
         self.moments = Moments.empty(context.env.obs.vector_size)
         self._new_moments = self.moments  # of this epoch's observations
         self._asked = 0  # tickets
@@ -116,6 +123,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """Greedy parameters and observation moments as they were when this epoch began: a version has one policy."""
         return self._policy
 
+    def publish(self) -> list[Shared]:
+        """The greedy policy once per version, and new opponents."""
+        return super().publish() + (self._seating.pool.publish() if self._seating else [])
+
     def _next_job(self) -> int | None:
         if self._asked not in self._actors:
             return None
@@ -130,12 +141,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             seed=self._context.seed,
             params=actor["params"],
             obs_moments=actor["obs_moments"],
-            positions=self._tracker.positions(self._envs_of(number)),
+            positions=self._tracker.positions(self._envs_of(number), self._seating.current if self._seating else None),
             steps=config.rollout_length,
             explore="random" if env_steps < config.start_steps else config.exploration_kind,
             noise=config.exploration_at(env_steps),
             max_episode_steps=self._context.env.max_episode_steps,
             stream=number % self._streams,
+            opponents=kept_mixture(actor),
         )
 
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
@@ -154,6 +166,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _learn_from(self, outcome: Outcome) -> Metrics | None:
         """Store a segment and make the updates it calls for; metrics when it completes an epoch."""
+        if self._seating and (mixture := kept_mixture(self._actors[outcome.ticket])):
+            self._seating.acted_with = mixture
         self._count_failure(outcome, self._config, EnvironmentFailure, "collecting")
         self._epoch_failures += bool(outcome.reason)
         if not outcome.failed:
@@ -190,6 +204,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         for name in {name for _, means in self._update_metrics for name in means}:
             pairs = [(k, means[name]) for k, means in self._update_metrics if name in means]
             metrics[name] = sum(k * v for k, v in pairs) / sum(k for k, _ in pairs)
+        if self._seating:
+            metrics |= self._seating.end_epoch(self._current_actor(), self.learning_steps, self._actors.values())
         self.version += 1
         self._policy = self._current_actor()
         self._update_metrics = []
@@ -202,7 +218,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return {"params": self.learner.actor_vectors()[0], "obs_moments": self.moments.pack()}
 
     def _acting(self, ticket: int) -> dict[str, NDArray[Any]]:
-        return {"params": self.learner.acting_vector(ticket), "obs_moments": self.moments.pack()}
+        found: dict[str, NDArray[Any]] = {"params": self.learner.acting_vector(ticket), "obs_moments": self.moments.pack()}
+        return found | (self._seating.arrays() if self._seating else {})
 
     def _envs_of(self, ticket: int) -> range:
         """The environments of a ticket's stream."""
@@ -221,6 +238,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             "actors": {str(ticket): actor for ticket, actor in self._actors.items()},
             "arrived": [outcome_state(o) for o in self._arrived.values()],
             "update_metrics": [{"updates": k, "means": means} for k, means in self._update_metrics],
+            "opponents": self._seating.state_dict() if self._seating else {},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -236,6 +254,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._actors = {int(ticket): dict(actor) for ticket, actor in state["actors"].items()}
         self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
         self._update_metrics = [(int(m["updates"]), dict(m["means"])) for m in state["update_metrics"]]
+        if self._seating:
+            self._seating.load_state_dict(state["opponents"])
 
 
 def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolicyAlgorithm:

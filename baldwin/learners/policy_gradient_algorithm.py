@@ -18,7 +18,7 @@ from baldwin.learners.policy_gradient import PolicyGradientConfig, PolicyGradien
 from baldwin.learners.reward_scaler import RewardScaler
 from baldwin.networks import make_network, stored_columns
 from baldwin.observations import VECTOR
-from baldwin.opponents import Mixture, OpponentPool, Seating
+from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.rollout import ACTOR, MEMORY, CollectJob
 from baldwin.types import (
@@ -33,7 +33,6 @@ from baldwin.types import (
 
 MAX_JOB_PARAMS = 100_000  # larger actors are shared once per version instead of travelling with every job
 COLLECTING = "collecting"
-MEMBERS, PROBABILITIES = "opponents", "opponent_probabilities"
 STEP_ARRAYS = ("action", "reward", "terminated", "truncated")
 
 
@@ -112,9 +111,8 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             self._tracker.remember(env, np.zeros(state_size, np.float32))
         pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
         self._seating = Seating(pool, config.env_count, context.seed) if pool else None
-        self._acted_with: Mixture | None = None  # the opponents of the segment that is being taken
         if self._seating:
-            self._tracker.on_end = self._on_episode_end
+            self._tracker.on_end = self._seating.end
         self._rewards = RewardScaler(config.env_count, config.gamma, learner.weights) if config.normalize_reward else None
         self.moments = Moments.empty(context.env.obs.vector_size)
         self._learned = 0  # updates from segments
@@ -164,12 +162,8 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             actor_version=actor_version,
             log_std=actor.get("log_std"),
             journal_images=False,
-            opponents=_mixture(actor),
+            opponents=kept_mixture(actor),
         )
-
-    def _on_episode_end(self, env: int, episode: int, total_reward: float | None) -> None:
-        if self._seating and self._acted_with:
-            self._seating.end(env, episode, total_reward, self._acted_with)
 
     def _take(self, stream: int, outcome: Outcome, actor_version: int) -> Experience | None:
         """Follow the environments of a stream through a segment by the actor of that version; its experience, or None if it failed."""
@@ -187,7 +181,8 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
 
     def _follow(self, stream: int, outcome: Outcome, actor_version: int) -> None:
         """Where the environments of a stream are after a segment; episodes are given up where it failed."""
-        self._acted_with = _mixture(self._actors[actor_version])
+        if self._seating and (mixture := kept_mixture(self._actors[actor_version])):
+            self._seating.acted_with = mixture
         self._count_failure(outcome, self._config, EnvironmentFailure, COLLECTING)
         self._epoch_failures += bool(outcome.reason)
         arrays, envs = outcome.arrays, self._envs_of(stream)
@@ -211,11 +206,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         for name in {name for means in self._update_metrics for name in means}:
             found[name] = float(np.mean([means[name] for means in self._update_metrics if name in means]))
         if self._seating:
-            pool = self._seating.pool
-            found |= pool.metrics()
-            pool.snapshot(self._greedy(), self.learning_steps)
-            open_jobs = {int(n) for actor in self._actors.values() for n in actor[MEMBERS]}
-            pool.forget({*self._seating.current, *open_jobs})
+            found |= self._seating.end_epoch(self._greedy(), self.learning_steps, self._actors.values())
         self.version += 1
         self._policy = self._greedy()
         self._update_metrics = []
@@ -226,10 +217,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
 
     def _current_actor(self) -> dict[str, NDArray[Any]]:
         found: dict[str, NDArray[Any]] = {**self.learner.actor(), "obs_moments": self.moments.pack()}
-        if self._seating:
-            members, probabilities = self._seating.pool.mixture()
-            found |= {MEMBERS: members, PROBABILITIES: probabilities}
-        return found
+        return found | (self._seating.arrays() if self._seating else {})
 
     def _greedy(self) -> dict[str, NDArray[Any]]:
         return {"params": self.learner.actor()["params"], "obs_moments": self.moments.pack()}
@@ -248,7 +236,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             "actors": {str(n): actor for n, actor in self._actors.items()},
             "rewards": self._rewards.state_dict() if self._rewards else {},
             "update_metrics": self._update_metrics,
-            "opponents": {"pool": self._seating.pool.state_dict(), "current": np.array(self._seating.current)} if self._seating else {},
+            "opponents": self._seating.state_dict() if self._seating else {},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -264,8 +252,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             self._rewards.load_state_dict(state["rewards"])
         self._update_metrics = [dict(m) for m in state["update_metrics"]]
         if self._seating:
-            self._seating.pool.load_state_dict(state["opponents"]["pool"])
-            self._seating.current = state["opponents"]["current"].tolist()
+            self._seating.load_state_dict(state["opponents"])
 
     def _make_learn_job(self, ticket: int, experience: Experience, obs_moments: NDArray[np.float64]) -> LearnJob:
         state = flatten_tree(self.learner.state_dict())
@@ -285,11 +272,6 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
     @abstractmethod
     def _learn_job(self, ticket: int) -> LearnJob:
         """The update of that ticket."""
-
-
-def _mixture(actor: Arrays) -> Mixture | None:
-    """The opponents that were chosen from while this actor acted."""
-    return Mixture(actor[MEMBERS], actor[PROBABILITIES]) if MEMBERS in actor else None
 
 
 def obs_moments(experience: Experience) -> Moments:

@@ -42,12 +42,29 @@ GAMES = {
     "spread": ["env.id=pettingzoo:mpe2.simple_spread_v3", "env.self_play=true"],
     "pong-pool": ["env.id=baldwin:VectorPong-v0", POOL],
     "two-rate-pool": ["env.id=baldwin:TwoRatePong-v0", POOL.replace("pfsp", "nash")],
+    "dqn-pool": ["env.id=baldwin:VectorPong-v0", POOL],
     "tic-tac-toe-pool": ["env.id=pettingzoo:classic.tictactoe_v3", POOL.replace("pfsp", "80-20")],
 }
 
 
+DQN = [
+    "algorithm.name=dqn",
+    "algorithm.n_envs=4",
+    "algorithm.rollout_length=25",
+    "algorithm.start_steps=150",
+    "algorithm.batch_size=32",
+    "algorithm.buffer_size=500",
+    "algorithm.steps_per_epoch=300",
+]
+
+
+def options(kind: str) -> list[str]:
+    own = [*DQN, *(o for o in SMALL if "algorithm" not in o)] if kind.startswith("dqn") else ["algorithm.name=ppo", *SMALL]
+    return [*own, *GAMES[kind]]
+
+
 def small(kind: str, *overrides: str) -> RunConfig:
-    return load_config(None, [], ["algorithm.name=ppo", *GAMES[kind], *SMALL, *overrides])
+    return load_config(None, [], [*options(kind), *overrides])
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +80,9 @@ def test_any_number_of_workers_gives_the_same_hash(quiet: RunsWhenAsked, kind: s
     assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
 
 
-@pytest.mark.parametrize("kind", ["pong", "pong-pool", "tic-tac-toe-pool"])
+@pytest.mark.parametrize("kind", ["pong", "pong-pool", "dqn-pool", "tic-tac-toe-pool"])
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
-    train_and_kill_twice(["algorithm.name=ppo", *GAMES[kind], *SMALL], tmp_path / "run", 0.5)
+    train_and_kill_twice(options(kind), tmp_path / "run", 0.5)
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
 
 
@@ -142,9 +159,13 @@ class TwoGoals(World):
 
 @pytest.mark.parametrize("option", ["env.self_play=true", POOL])
 def test_components_of_the_reward_reach_the_learner(option: str, tmp_path: Path) -> None:
-    options = ["algorithm.name=ppo", "env.id=tests.runs.test_players:TwoGoals", option, *SMALL]
     wide = ["algorithm.n_envs=132", "algorithm.block=66", "env.reward_weights={speed: 2}", "algorithm.gammas={care: 0.5}"]
-    run = train_run(load_config(None, [], [*options, *wide, "stop.env_steps=20000"]), tmp_path / "run")
+    run = train_run(
+        load_config(
+            None, [], ["algorithm.name=ppo", "env.id=tests.runs.test_players:TwoGoals", option, *SMALL, *wide, "stop.env_steps=20000"]
+        ),
+        tmp_path / "run",
+    )
     assert run.last["failed_segments"] == 0
     assert 3 <= run.last["return_mean"] <= 6  # one or two points a step
 
@@ -219,7 +240,7 @@ def test_what_cannot_play_itself_is_refused(options: list[str], error: type[Exce
     ("options", "message"),
     [
         (["algorithm.name=ppo", "env.id=CartPole-v1"], "'CartPole-v1' has one player"),
-        (["algorithm.name=dqn", "env.id=baldwin:VectorPong-v0"], "dqn does not meet opponents so far; those that do: .*ppo"),
+        (["algorithm.name=es", "env.id=baldwin:VectorPong-v0"], "es does not meet opponents so far; those that do: .*ppo"),
         (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "env.self_play=true"], "the policy meets itself"),
         (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.memory.kind=lstm"], "no memory so far"),
         (["algorithm.name=ppo", "env.id=pettingzoo:mpe2.simple_tag_v3", "env.kwargs={player: agent_0}"], "see or do different things"),
