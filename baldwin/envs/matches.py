@@ -212,6 +212,20 @@ def process_loop() -> asyncio.AbstractEventLoop:
     return _LOOPS[key]
 
 
+def close_worlds(matches: Matches, worlds: Sequence[World]) -> None:
+    """Give up all matches, and close where they were played.
+
+    Raises:
+        EnvironmentFailure: a world cannot be closed.
+    """
+    matches.close()
+    for world in worlds:
+        try:
+            world.close()
+        except Exception as error:
+            raise EnvironmentFailure(f"a world failed in close(): {describe_exception(error)}") from error
+
+
 def step_result(steps: Sequence[Step], obs: Observation, env_spec: EnvSpec, weights: NDArray[np.float32]) -> StepResult:
     """Steps of players side by side, as a vector environment returns them; `weights` of the components of the reward."""
     components = np.stack([step.reward for step in steps]).astype(np.float32) if env_spec.rewards else None

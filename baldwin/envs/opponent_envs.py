@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.match_env import ANY
-from baldwin.envs.matches import Matches, Turn, step_result
+from baldwin.envs.matches import Matches, Turn, close_worlds, step_result
 from baldwin.envs.vector_env import Answer, EnvSpec, Ids, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation
@@ -62,12 +62,7 @@ class OpponentEnvs:
         return step_result([found.get(self._own[n], nothing) for n in ids.tolist()], self._observe(ids), self._spec, self._weights)
 
     def close(self) -> None:
-        self._matches.close()
-        for world in self._worlds:
-            try:
-                world.close()
-            except Exception as error:
-                raise EnvironmentFailure(f"a world failed in close(): {describe_exception(error)}") from error
+        close_worlds(self._matches, self._worlds)
 
     def _go_on(self, actions: dict[Turn, Any], ids: Ids) -> dict[Turn, Step]:
         """Let the others decide until something came for every learning player."""

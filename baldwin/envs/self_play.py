@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
-from baldwin.envs.matches import Matches, Turn, step_result
+from baldwin.envs.matches import Matches, Turn, close_worlds, step_result
 from baldwin.envs.vector_env import EnvSpec, Ids, StepResult
-from baldwin.errors import EnvironmentFailure, describe_exception
+from baldwin.errors import EnvironmentFailure
 from baldwin.observations import ACTION_MASK, Observation
 from baldwin.ops.seeds import mix
 
@@ -56,12 +56,7 @@ class SelfPlayEnvs:
         return step_result(steps, self._observe(ids), self._spec, self._weights)
 
     def close(self) -> None:
-        self._matches.close()
-        for world in self._worlds:
-            try:
-                world.close()
-            except Exception as error:
-                raise EnvironmentFailure(f"a world failed in close(): {describe_exception(error)}") from error
+        close_worlds(self._matches, self._worlds)
 
     def _go_on(self, actions: dict[Turn, Any], ids: Ids) -> dict[Turn, Step]:
         found = self._matches.act(actions, [self._turn(lane) for lane in ids.tolist()])
