@@ -105,7 +105,7 @@ class World(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - most worlds have nothing to close
-        """Close the simulator."""
+        """Free what the world holds: a simulator, a connection. No match is played after it."""
 
     def render(self) -> NDArray[np.uint8] | None:
         """A picture [height, width, 3] of the match, where the world can draw."""

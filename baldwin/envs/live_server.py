@@ -32,7 +32,7 @@ class Game(Protocol):
     players: Sequence[Player]
 
     def begin(self, seed: int) -> None:
-        """Start anew."""
+        """Start a new match; the seed decides all that is random in it."""
 
     def frame(self, actions: Mapping[str, Any]) -> Frame:
         """Advance by one frame. Players that are not named are played by the game's script; None: this player has not decided yet."""
@@ -67,7 +67,7 @@ class LiveServer:
         return f"ws://{self._host}:{self.port}"
 
     async def close(self) -> None:
-        """End all matches."""
+        """Stop listening and close all connections, in the middle of their matches."""
         self._server.close()
         await self._server.wait_closed()
 

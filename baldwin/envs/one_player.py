@@ -29,7 +29,7 @@ class GymnasiumWorld(World):
         return SimpleMatch(seats, [self._tick(seat, observation, info) for seat in seats])
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the Gymnasium environment, which no match may use any more."""
         self.env.close()
 
     def render(self) -> NDArray[np.uint8] | None:

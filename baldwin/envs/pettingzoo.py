@@ -92,7 +92,7 @@ class ParallelWorld(_PettingZooWorld):
     """A parallel environment: everybody who is still there acts in every step."""
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
-        """Begin a game."""
+        """Begin a game; those of its players that nobody asked for take random legal actions."""
         asked = [p.name for p in find_players(self, players)]
         observations, infos = self.env.reset(seed=seed)
         seats = {name: Seat(name) for name in asked}
@@ -134,7 +134,7 @@ class TurnWorld(_PettingZooWorld):
     """A turn-based environment (AEC). A step of a player lasts from its turn to the next; `elapsed` counts the turns of all."""
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
-        """Begin a game."""
+        """Begin a game; those of its players that nobody asked for take random legal actions."""
         asked = [p.name for p in find_players(self, players)]
         self.env.reset(seed=seed)
         seats = {name: Seat(name) for name in asked}

@@ -46,7 +46,7 @@ class PongGames:
         self.frames = np.zeros(count, np.int64)  # of the game
 
     def begin(self, ids: Any, seeds: NDArray[Any]) -> None:
-        """Start new games."""
+        """Start new games with these seeds: no points, bats in the middle, the first serve."""
         self.seed[ids] = seeds
         for array in (self.score, self.round, self.moves, self.frames):
             array[ids] = 0

@@ -52,7 +52,7 @@ def pfsp(win_rate: Array, games: Array, power: float = 3.0, games_needed: int = 
 
 
 def uniform(count: int) -> Array:
-    """Everybody alike."""
+    """The same probability for each of so many opponents."""
     return np.full(count, 1 / count)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing as mp
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +29,7 @@ from baldwin.envs.match_env import MatchEnv
 from baldwin.envs.matches import Matches, Turn
 from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
+from baldwin.runs.run import Run
 from examples.live_pong import LivePong
 from tests.runs.tools import train_run
 
@@ -213,7 +217,9 @@ def server_process() -> Iterator[str]:
     process.wait()
 
 
-def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [0, 2])
+def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, kills: int, tmp_path: Path) -> None:
+    """A worker that dies takes its matches with it: its segment fails, and the next one begins new ones."""
     options = [
         f"env.id=live:{server_process}",
         "algorithm.name=ppo",
@@ -227,8 +233,20 @@ def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, tmp_pa
         "executor.workers=2",
         "run.evaluate_every=100",
         "run.episodes=1",
-        "stop.generations=3",
+        "stop.generations=6",
+        "executor.retries=9",
     ]
-    run = train_run(load_config(None, [], options), tmp_path / "run")
-    assert run.algorithm.version == 3
-    assert run.last["failed_segments"] == 0
+    killed: list[int] = []
+
+    def kill(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line and len(killed) < kills:
+            for victim in mp.active_children()[:1]:
+                os.kill(victim.pid or 0, signal.SIGKILL)
+                killed.append(victim.pid or 0)
+
+    run = train_run(load_config(None, [], options), tmp_path / "run", watchers=[kill])
+    assert run.algorithm.version == 6
+    assert len(killed) == kills
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    failed = sum(line.get("failed_segments", 0) for line in lines)
+    assert (failed > 0) == bool(kills)
