@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from baldwin.config_base import ConfigModel
@@ -219,6 +220,20 @@ class BaseAlgorithm(ABC):
         self._to_reissue = [int(number) for number in state["to_reissue"]]
         self._recent_failures = {kind: recent.tolist() for kind, recent in state["recent_failures"].items()}
         self._published = -1
+
+    def leave_episodes(self) -> None:
+        """Go on as a copy with a seed of its own: episodes that are open belong to the original. Called between updates."""
+
+    def reset_optimizer(self) -> None:
+        """Forget the moments of gradients, where there are any. Called between updates."""
+
+    def set_policy_params(self, params: NDArray[np.float32]) -> None:
+        """Go on from other parameters of the policy [D]. Called between updates.
+
+        Raises:
+            BaldwinError: the algorithm cannot.
+        """
+        raise BaldwinError(f"{type(self).__name__} cannot take parameters from elsewhere")
 
     def _open_tickets(self, number: int, tickets: Sequence[int]) -> int:
         """Open the tickets of a job; returns its number."""

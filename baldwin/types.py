@@ -15,8 +15,8 @@ from baldwin.ops.noise import Noise
 
 Arrays = Mapping[str, NDArray[Any]]
 Metrics = dict[str, float]
-Individual = dict[str, float | str]
-"""A record of one individual: its kind, and numbers."""
+Individual = dict[str, Any]
+"""A record of one individual, for a line of JSON."""
 Fingerprint = dict[str, str]
 """What a result depends on besides its job, by name: library versions, arithmetic, hashes of what was shared."""
 State = dict[str, Any]

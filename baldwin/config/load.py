@@ -19,6 +19,7 @@ from baldwin.config.preset import algorithm_defaults, preset_tree, tuned_tree
 from baldwin.config_base import ConfigModel
 from baldwin.errors import ConfigError, clean_text, nearest
 from baldwin.networks import PolicyConfig
+from baldwin.populations import POPULATIONS, PopulationConfig, is_range, middle, parse_range
 
 MAX_CHARACTERS = 1_000_000
 
@@ -82,6 +83,7 @@ def validate(tree: Mapping[str, Any]) -> RunConfig:
     Raises:
         ConfigError: every problem on a line of its own.
     """
+    tree = take_ranges(tree)
     section = tree.get("algorithm") or {}
     if not isinstance(section, Mapping):
         raise ConfigError(f"'algorithm': expected a map with a name; got {section!r}")
@@ -93,18 +95,67 @@ def validate(tree: Mapping[str, Any]) -> RunConfig:
         algorithm = model.model_validate({"name": name, **section})
     except ValidationError as error:
         problems += [_explain(e, model, ("algorithm",)) for e in error.errors()]
+    population, own_problems = _population(tree.get("population"))
+    problems += own_problems
     own = tree.get("policy") or {}
     network = own.get("network") if isinstance(own, Mapping) else None
     defaults = merge(model.policy_defaults_for(section), PolicyConfig.presets.get(network, {}) if isinstance(network, str) else {})
     policy = merge({"policy": defaults}, {"policy": own})
     stand_in = algorithm or AlgorithmConfig.model_construct(name=name)  # so that other sections are checked too
     try:
-        config = RunConfig.model_validate({**tree, **policy, "algorithm": stand_in})
+        config = RunConfig.model_validate({**tree, **policy, "algorithm": stand_in, "population": population})
     except ValidationError as error:
         problems += [_explain(e, RunConfig) for e in error.errors()]
     if problems:
         raise ConfigError("\n".join(problems))
     return config
+
+
+def take_ranges(tree: Mapping[str, Any]) -> Tree:
+    """The same with ranges in place of values moved to `population.search`, and a value of the range where it stood.
+
+    Raises:
+        ConfigError: a range makes no sense, or there is nobody to search it.
+    """
+    found: dict[str, Any] = {}
+
+    def plain(value: Any, path: tuple[str, ...]) -> Any:
+        if is_range(value):
+            try:
+                stand_in = middle(parse_range(value))
+            except ConfigError as error:
+                raise ConfigError(f"{'.'.join(path)}: {error}") from error
+            found[".".join(path)] = value
+            return stand_in
+        return {k: plain(v, (*path, str(k))) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+    searched = ("env", "policy", "algorithm")
+    out = {key: plain(value, (key,)) if key in searched else value for key, value in tree.items()}
+    if not found:
+        return out
+    population = tree.get("population")
+    if not isinstance(population, Mapping):
+        raise ConfigError(
+            f"{', '.join(found)}: a range is for baldwin evolve with a population: section (-m population.name=pbt), or for baldwin sweep; "
+            "baldwin train takes one value"
+        )
+    return out | {"population": merge(dict(population), {"search": merge(population.get("search") or {}, found)})}
+
+
+def _population(section: Any) -> tuple[PopulationConfig | None, list[str]]:
+    """The model of the section, and what is wrong with it."""
+    if section is None:
+        return None, []
+    if not isinstance(section, Mapping) or "name" not in section:
+        return None, [f"'population': expected a map with a name ({', '.join(POPULATIONS)}); got {clean_text(repr(section), 100)}"]
+    try:
+        model = POPULATIONS.find(str(section["name"])).config
+    except ConfigError as error:
+        return None, [str(error)]
+    try:
+        return model.model_validate(section), []
+    except ValidationError as error:
+        return None, [_explain(e, model, ("population",)) for e in error.errors()]
 
 
 def read_config(path: Path) -> RunConfig:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from baldwin.errors import ConfigError, clean_text
+from baldwin.populations import is_range
 
 Tree = dict[str, Any]
 MAX_DEPTH = 20
@@ -33,7 +34,7 @@ def parse_yaml(text: str, where: str, compiled: bool = False) -> Any:
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any], free: bool = False) -> Tree:
-    """Maps merge key by key; anything else, lists included, is replaced. `free`: inside arguments that only others know.
+    """Maps merge key by key; anything else, lists and ranges included, is replaced. `free`: inside arguments that only others know.
 
     Raises:
         ConfigError: a part that was named in one word (`memory: lstm`) gets keys without its kind, which would be lost.
@@ -46,7 +47,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any], free: bool = False)
             raise ConfigError(
                 f"{key} is {clean_text(short, 50)!r} and cannot get {', '.join(map(str, value))} besides: write {key}.{word}={clean_text(short, 50)}"
             )
-        both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
+        both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping) and not (is_range(value) or is_range(out[key]))
         out[key] = merge(out[key], value, free or key in FREE) if both else value
     return out
 

@@ -15,6 +15,7 @@ from baldwin.envs import EnvConfig
 from baldwin.executors import ExecutorConfig
 from baldwin.networks import PolicyConfig
 from baldwin.opponents import OpponentsConfig
+from baldwin.populations import POPULATIONS, PopulationConfig
 
 
 class RunSection(ConfigModel):
@@ -62,6 +63,9 @@ class RunConfig(ConfigModel):
     policy: PolicyConfig = PolicyConfig()
     algorithm: SerializeAsAny[AlgorithmConfig]
     opponents: OpponentsConfig | None = Field(None, description="Whom the learning player meets; null: the world's own script")
+    population: SerializeAsAny[PopulationConfig] | None = Field(
+        None, description="Many members of this run with hyper-parameters of their own (baldwin evolve); null: one run (baldwin train)"
+    )
     executor: ExecutorConfig = ExecutorConfig()
     run: RunSection = RunSection()
     stop: StopSection = StopSection()
@@ -74,6 +78,8 @@ class RunConfig(ConfigModel):
 
 def config_schema() -> dict[str, Any]:
     """The JSON schema of a config file, with every algorithm of the registry."""
-    configs = tuple(entry.config for entry in ALGORITHMS.values())
+    configs, populations = (tuple(entry.config for entry in registry.values()) for registry in (ALGORITHMS, POPULATIONS))
     any_algorithm: Any = Annotated[Union[configs], Discriminator("name")]  # noqa: UP007 - known only now
-    return create_model("RunConfig", __base__=RunConfig, algorithm=(any_algorithm, ...)).model_json_schema()
+    any_population: Any = Annotated[Union[populations], Discriminator("name")]  # noqa: UP007
+    own = create_model("RunConfig", __base__=RunConfig, algorithm=(any_algorithm, ...), population=(any_population | None, None))
+    return own.model_json_schema()

@@ -31,7 +31,7 @@ OLD_API = (
     "That is the interface of Gym before 0.26: wrap the environment in shimmy.GymV21CompatibilityV0(env=...) (pip install 'shimmy[gym-v21]'), "
     "or return Gymnasium's values"
 )
-REWARD, ELAPSED = "reward", "elapsed"  # keys of info: reward components by name; frames that a step took
+REWARD, ELAPSED, RESULT = "reward", "elapsed", "result"  # keys of info: reward components by name; frames of a step; after the end
 EXTRA_OF_MODULE = {"mujoco": "mujoco", "pygame": "classic", "ale_py": "atari", "Box2D": "box2d"}
 
 
@@ -277,6 +277,7 @@ class GymnasiumVectorEnv:
         self._weights = reward_weights(config, env_spec)
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
+        self._results: dict[int, Mapping[str, Any]] = {}
 
     def open(self, seeds: NDArray[np.int64], first_episode: int | NDArray[np.int64]) -> None:
         self._seeds[:] = seeds
@@ -288,6 +289,7 @@ class GymnasiumVectorEnv:
         for row, index in enumerate(ids.tolist()):
             seed = mix(int(self._seeds[index]), int(self._episode[index]))
             self._episode[index] += 1
+            self._results.pop(index, None)
             try:
                 self._env_spec.obs.write(obs, row, *check_reset(self._env(index).reset(seed=seed)))
             except (Exception, SystemExit) as error:
@@ -311,10 +313,15 @@ class GymnasiumVectorEnv:
                 if elapsed is not None:
                     elapsed[row] = info.get(ELAPSED, 1)
                 write(obs, row, seen, info)
+                if terminated[row] or truncated[row]:
+                    self._results[index] = info.get(RESULT, {})
             except (Exception, SystemExit) as error:
                 terminated[row] = True
                 self._discard(index, "step", error)
         return StepResult(obs, reward, terminated, truncated, components, elapsed)
+
+    def result(self, index: int) -> Mapping[str, Any]:
+        return self._results.get(index, {})
 
     def _extras(self, k: int) -> tuple[NDArray[np.float32] | None, NDArray[np.int32] | None]:
         """Room for what only some environments give: reward components, and frames of a step."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from baldwin.envs.gymnasium import describe_space
 from baldwin.envs.match_env import ANY
-from baldwin.envs.pong import LEFT, N_ACTIONS, N_OBS, RIGHT, PongGames
+from baldwin.envs.pong import LEFT, N_ACTIONS, N_OBS, RIGHT, PongGames, result
 from baldwin.envs.pong_world import SIDES, Pace, PongWorld
 from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.envs.vector_env import BACKENDS, OWN, Answer, Backend, EnvConfig, EnvSpec, Ids, StepResult
@@ -72,6 +72,9 @@ class PongVectorEnv:
             playing = playing[~games.over[playing] & (self._pace.due[playing] != games.frames[playing])]
         elapsed = (games.frames - frames)[ids].astype(np.int32)
         return StepResult(self._observe(ids), reward[ids], games.over[ids], np.zeros(len(ids), np.bool_), elapsed=elapsed)
+
+    def result(self, index: int) -> dict[str, Any]:
+        return result(self._games, index, int(self._side[index]))
 
     def close(self) -> None:
         pass

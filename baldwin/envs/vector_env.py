@@ -125,7 +125,8 @@ class StepResult(NamedTuple):
 class VectorEnv(Protocol):
     """Copies of one environment. Episode k of a copy is a pure function of (its seed, k, the actions).
 
-    Equal seeds give equal starts in any two copies: that is how common random numbers are made.
+    Equal seeds give equal starts in any two copies: that is how common random numbers are made. One that knows more of an episode than its
+    rewards also has `result(copy) -> map of numbers`, after the episode's end and before the next reset.
     """
 
     width: int

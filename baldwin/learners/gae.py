@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from baldwin.ops.returns import gae, gae_v
 class GAEConfig(SegmentConfig):
     """How advantages are estimated."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("gae_lambda", "gae_lambdas", "normalize_advantage")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="1: returns; 0: one-step temporal differences")
     gae_lambdas: dict[str, Share] = Field(default_factory=dict, description="Lambdas of single reward components, by name")
     normalize_advantage: bool = Field(True, description="Advantages of a batch get mean 0 and standard deviation 1")

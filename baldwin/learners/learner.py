@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -41,6 +41,8 @@ class CriticConfig(NetworkConfig):
 
 class ActorCriticConfig(LearnerConfig):
     """One update of an actor and its critics."""
+
+    mutable: ClassVar[tuple[str, ...]] = ("actor_lr", "critic_lr")
 
     critic: CriticConfig = CriticConfig()
     actor_lr: PositiveFloat = 3e-4

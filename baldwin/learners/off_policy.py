@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext, FailureLimits
-from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.errors import BaldwinError, ConfigError, EnvironmentFailure
 from baldwin.learners.episode_tracker import EpisodeTracker
+from baldwin.learners.learner import Learner
 from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner
 from baldwin.learners.spec import LearnerSpec
 from baldwin.networks import PolicyConfig
@@ -32,6 +33,7 @@ from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_
 class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
     """How experience is collected and stored."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("updates_per_step",)
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [256, 256], "activation": "relu", "init": "torch", "normalize_obs": False}
     renamed: ClassVar[dict[str, str]] = {
         "lanes": "n_envs",
@@ -225,6 +227,27 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """The environments of a ticket's stream."""
         first = ticket % self._streams * self._config.n_envs
         return range(first, first + self._config.n_envs)
+
+    def leave_episodes(self) -> None:
+        """The next episodes of all environments begin."""
+        self._tracker.drop_episodes(range(self._streams * self._config.n_envs))
+
+    def reset_optimizer(self) -> None:
+        """Adam's moments of all networks."""
+        for network in self.learner.networks().values():
+            network.reset_optimizer()
+
+    def set_policy_params(self, params: NDArray[np.float32]) -> None:
+        """Replace the actor.
+
+        Raises:
+            BaldwinError: of a learner whose policy is its critic.
+        """
+        if not isinstance(self.learner, Learner):
+            raise BaldwinError(f"the policy of {self._config.name} is its critic: it cannot take parameters from elsewhere")
+        self.learner.set_actor(params)
+        self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
+        self._policy = self._current_actor()
 
     def state_dict(self) -> State:
         """Learner, replay position, open episodes, statistics, and segments that wait for earlier ones."""

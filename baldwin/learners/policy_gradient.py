@@ -38,6 +38,7 @@ CHUNK = 4096  # observations whose values are computed at once
 class PolicyGradientConfig(AlgorithmConfig):
     """One update of a policy-gradient learner."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("lr", "gamma", "gammas", "entropy_coef", "value_coef", "max_grad_norm", "eps")
     policy_defaults: ClassVar[dict[str, Any]] = {
         "hidden": [64, 64],
         "activation": "tanh",
@@ -147,7 +148,7 @@ class PolicyGradientLearner(ABC):
         )
         self._threads = auto_threads(bool(obs.images)) if config.threads == "auto" else config.threads
         self._generator = torch.Generator()
-        self._reset_optimizer()
+        self.reset_optimizer()
         self.normalize(Moments.empty(obs.vector_size))
 
     @abstractmethod
@@ -177,11 +178,12 @@ class PolicyGradientLearner(ABC):
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
         self.nets.set_params(state["params"])
-        self._reset_optimizer()
+        self.reset_optimizer()
         self._optimizer.load_state_dict(state["optimizer"])
         self.updates = int(state["updates"])
 
-    def _reset_optimizer(self) -> None:
+    def reset_optimizer(self) -> None:
+        """A new optimiser, with the step size and the epsilon of the config."""
         kind = Adam if self.config.optimizer == "adam" else RMSProp
         self._optimizer: Optimizer = kind(self.nets.params, value_at(self.config.lr, 0), self.config.eps, self.nets.leaves)
 

@@ -39,6 +39,7 @@ STEP_ARRAYS = ("action", "reward", "terminated", "truncated")
 class OnPolicyConfig(PolicyGradientConfig, FailureLimits):
     """What is collected for an update."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("reward_clip",)
     plays_opponents: ClassVar[bool] = True
 
     steps_per_epoch: PositiveInt = Field(
@@ -225,6 +226,26 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
     def _envs_of(self, stream: int) -> range:
         size = self._config.envs_per_job
         return range(stream * size, min((stream + 1) * size, self._config.env_count))
+
+    def leave_episodes(self) -> None:
+        """The next episodes of all environments begin."""
+        envs = range(self._config.env_count)
+        self._tracker.drop_episodes(envs)
+        if self._rewards:
+            self._rewards.forget(envs)
+
+    def reset_optimizer(self) -> None:
+        """The moments of Adam or RMSProp."""
+        self.learner.reset_optimizer()
+
+    def set_policy_params(self, params: NDArray[np.float32]) -> None:
+        """Replace the actor, with a fresh optimiser; critic and spread of actions stay."""
+        own = self.learner.nets.params.numpy().copy()
+        own[self.learner.nets.policy_rows] = params
+        self.learner.nets.set_params(own)
+        self.learner.reset_optimizer()
+        self._actors[max(self._actors)] = self._current_actor()
+        self._policy = self._greedy()
 
     def state_dict(self) -> State:
         """Learner, actors, open episodes, statistics."""

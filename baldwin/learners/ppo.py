@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from baldwin.types import Metrics
 class PPOConfig(SynchronousConfig):
     """PPO: epochs of minibatches on the clipped objective. Defaults as in Stable-Baselines3."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("batch_size", "epochs", "clip_range", "value_clip_range", "target_kl", "recompute_advantages")
     name: Literal["ppo"] = "ppo"
     rollout_length: PositiveInt = Field(256, description="Steps of each environment in a segment")
     batch_size: PositiveInt = Field(

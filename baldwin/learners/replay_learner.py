@@ -42,6 +42,7 @@ class BatchSampler(Protocol):
 class LearnerConfig(ConfigModel):
     """One update of a learner that samples a replay buffer."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("batch_size", "gamma", "tau", "n_step")
     renamed: ClassVar[dict[str, str]] = {"batch": "batch_size"}
 
     batch_size: PositiveInt = Field(256, description="Transitions per update")

@@ -30,6 +30,7 @@ from baldwin.types import Arrays, Metrics, State
 class SACUpdateConfig(ActorCriticConfig):
     """Hyper-parameters of one update of SAC."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("alpha", "alpha_lr", "target_entropy", "target_entropy_scale", "target_subset", "policy_delay")
     renamed: ClassVar[dict[str, str]] = {
         "ensemble": "n_critics",
         "subset": "target_subset",
@@ -150,7 +151,8 @@ class SACBase(Learner):
     def load_critic_state(self, state: State) -> None:
         """Continue from a `critic_state`."""
         super().load_critic_state(state)
-        self._set_log_alpha(float(state["log_alpha"]))
+        alpha = self.config.alpha  # a fixed one may have changed since the state was saved
+        self._set_log_alpha(float(state["log_alpha"]) if alpha == "auto" else math.log(alpha))
         self._alpha_adam.load_state_dict(state["alpha_adam"])
 
     def frozen_critic(self, state: State) -> dict[str, NDArray[Any]]:

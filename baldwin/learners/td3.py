@@ -23,6 +23,7 @@ from baldwin.types import State
 class TD3UpdateConfig(ActorCriticConfig):
     """Hyper-parameters of one update of TD3. Noise is in units of half the action range."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("target_noise", "target_noise_clip", "policy_delay")
     target_noise: float = Field(0.2, ge=0, description="Standard deviation of the noise on target actions")
     target_noise_clip: float = Field(0.5, ge=0, description="Bound of that noise")
     policy_delay: PositiveInt = Field(2, description="Critic updates for each update of actor and targets")
@@ -35,6 +36,7 @@ class TD3UpdateConfig(ActorCriticConfig):
 class TD3Config(OffPolicyConfig, TD3UpdateConfig):
     """TD3: twin critics, smoothed targets, a delayed deterministic actor. Defaults as in the authors' code."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("exploration_noise",)
     renamed: ClassVar[dict[str, str]] = {"explore_noise": "exploration_noise"}
 
     name: Literal["td3"] = "td3"

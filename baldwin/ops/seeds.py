@@ -27,6 +27,8 @@ class Stream(IntEnum):
     MIXING = 13
     REFERENCE = 14
     MATCH = 15
+    MEMBER = 16
+    POPULATION = 17
 
 
 def sequence(seed: int, *path: int) -> np.random.SeedSequence:

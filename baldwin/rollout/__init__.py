@@ -18,7 +18,7 @@ from baldwin.rollout.segments import (
     final_observations,
     transitions,
 )
-from baldwin.rollout.worker import RolloutWorker, WorkerSpec
+from baldwin.rollout.worker import RESULT, RolloutWorker, WorkerSpec
 
 __all__ = [
     "ACTOR",
@@ -26,6 +26,7 @@ __all__ = [
     "MEMORY",
     "NEXT_OBS",
     "OBS",
+    "RESULT",
     "START_MEMORY",
     "START_OBS",
     "CollectJob",

@@ -7,7 +7,9 @@ equal seeds make them start from equal states. No step is spent on a finished en
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +43,7 @@ class RolloutSpec:
     collect_moments: bool = False  # return the moments of the observations
     skip_failed_episodes: bool = False  # an episode that fails is left out instead of failing its trial
     obs_moments: NDArray[np.float64] | None = None  # to normalise by; None: those shared with the center
+    collect_results: bool = False  # return what the environment tells of each episode: components of the reward, score, behaviour
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class RolloutResult:
     truncated: NDArray[np.bool_]  # [N, episodes]
     reasons: dict[int, str]  # trial -> why it failed
     moments: Moments
+    results: dict[str, NDArray[np.float64]]  # name -> [N, episodes], NaN where an episode did not tell; empty unless asked for
 
 
 class MomentsAccumulator:
@@ -111,8 +115,9 @@ class ActionNoise:
 class BlockState:
     """Which trial each environment plays, and the results so far."""
 
-    def __init__(self, envs: VectorEnv, trials: int, spec: RolloutSpec) -> None:
-        self.envs, self.spec, self.trials = envs, spec, trials
+    def __init__(self, envs: VectorEnv, trials: int, spec: RolloutSpec, rewards: tuple[str, ...] = ()) -> None:
+        """`rewards`: names of the components of the reward."""
+        self.envs, self.spec, self.trials, self.rewards = envs, spec, trials, rewards
         self.returns = np.full((trials, spec.episodes), np.nan)
         self.lengths = np.zeros((trials, spec.episodes), np.int64)
         self.truncated = np.zeros((trials, spec.episodes), np.bool_)
@@ -123,6 +128,21 @@ class BlockState:
         self.episode_index = np.zeros(width, np.int64)  # how many episodes each has played
         self.elapsed = np.zeros(width, np.int64)
         self.total = np.zeros(width)
+        self.results: dict[str, NDArray[np.float64]] = {}
+        self._components: dict[int, NDArray[np.float64]] = {}  # environment -> sums over its episode
+
+    def add_components(self, components: NDArray[np.float32]) -> None:
+        """Add the components [k, C] of a step's rewards."""
+        for env, values in zip(self.ids.tolist(), components, strict=True):
+            self._components[env] = self._components.get(env, 0.0) + values.astype(np.float64)
+
+    def _note_results(self, at: int, trial: int, episode: int) -> None:
+        """What the environment tells of the episode that ended at this position."""
+        env = int(self.ids[at])
+        tell = getattr(self.envs, "result", None)
+        found = dict(zip(self.rewards, self._components.pop(env, ()), strict=False)) | (flat_result(tell(env)) if tell else {})
+        for name, value in found.items():
+            self.results.setdefault(name, np.full(self.returns.shape, np.nan))[trial, episode] = value
 
     def trial_of(self, at: int) -> tuple[int, int]:
         """Which trial, and which of its episodes, the environment at this position plays now."""
@@ -132,6 +152,8 @@ class BlockState:
     def finish(self, at: int, truncated: bool, reason: str) -> int | None:
         """Record the episode that ended at this position; returns the trial that comes next, or None."""
         trial, episode = self.trial_of(at)
+        if self.spec.collect_results:
+            self._note_results(at, trial, episode)
         reason = reason or ("" if np.isfinite(self.total[at]) else NOT_FINITE)
         if reason:
             self.reasons.setdefault(trial, reason)
@@ -159,10 +181,11 @@ def play_episodes(
     normalize: Normalizer,
     act: ActionMap,
     spec: RolloutSpec,
+    rewards: tuple[str, ...] = (),
 ) -> RolloutResult:
-    """Play every episode of every trial of the block."""
+    """Play every episode of every trial of the block. `rewards`: names of the components of the reward."""
     envs.open(spec.seeds, spec.first_episode)
-    block = BlockState(envs, trials, spec)
+    block = BlockState(envs, trials, spec, rewards)
     max_steps = spec.max_steps or np.iinfo(np.int64).max
     moments = MomentsAccumulator(obs_spec.vector_size)
     noise = ActionNoise(spec, act.size) if spec.action_noise and act.continuous else None
@@ -187,7 +210,9 @@ def play_episodes(
         actions = act(out, noise.rows(block.ids, block.elapsed) if noise else None, mask)
         if bad is not None and act.continuous:
             actions[bad] = 0.0
-        obs, reward, terminated, truncated, *_ = envs.step(actions, block.ids)
+        obs, reward, terminated, truncated, components, _ = envs.step(actions, block.ids)
+        if spec.collect_results and components is not None:
+            block.add_components(components)
         block.elapsed += 1
         block.total += reward
         over = terminated | truncated | (block.elapsed >= max_steps)
@@ -201,12 +226,23 @@ def play_episodes(
             continue
         obs = _reset_finished(block, stack, seen, obs, over, terminated, noise)
         if not len(block.ids):
-            return RolloutResult(block.returns, block.lengths, block.truncated, block.reasons, moments.flush())
+            return RolloutResult(block.returns, block.lengths, block.truncated, block.reasons, moments.flush(), block.results)
         whole = len(block.ids) == stack.width
         if not whole and 2 * len(block.ids) <= stack.width:
             stack.keep(torch.from_numpy(block.row))
             seen.keep(block.row)
             block.row, whole = np.arange(len(block.ids)), True
+
+
+def flat_result(result: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of what a world tells after the end, those of nested maps (`behaviour`, `objectives`) beside the others."""
+    flat: dict[str, float] = {}
+    for name, value in result.items():
+        if isinstance(value, Mapping):
+            flat |= flat_result(value)
+        elif isinstance(value, int | float | np.number):
+            flat[name] = float(value)
+    return flat
 
 
 def find_bad(obs: Observation) -> NDArray[np.bool_] | None:

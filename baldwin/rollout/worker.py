@@ -23,6 +23,8 @@ from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fing
 from baldwin.rollout.segments import ACTOR, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
+RESULT = "result/"
+"""Prefix of what an environment tells of the episodes of a trial, among the arrays of its outcome."""
 MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its overhead
 
 
@@ -87,7 +89,7 @@ class RolloutWorker:
         stack = stack_trials(self._network, trials, center, len(spec.seeds))
         envs = self._vector_env_for(spec)
         with one_thread():
-            played = play_episodes(envs, self._spec.env_spec.obs, stack, len(trials), normalize, self._act, spec)
+            played = play_episodes(envs, self._spec.env_spec.obs, stack, len(trials), normalize, self._act, spec, self._spec.env_spec.rewards)
         return [
             Outcome(
                 trial.id,
@@ -95,7 +97,8 @@ class RolloutWorker:
                 env_steps=int(played.lengths[n].sum()),
                 truncated=float(played.truncated[n].mean()),
                 reason=played.reasons.get(n, ""),
-                arrays={"obs_moments": played.moments.pack()} if spec.collect_moments and not n else {},
+                arrays=({"obs_moments": played.moments.pack()} if spec.collect_moments and not n else {})
+                | {RESULT + name: values[n] for name, values in played.results.items()},
             )
             for n, trial in enumerate(trials)
         ]

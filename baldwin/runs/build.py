@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from baldwin.algorithm import ALGORITHMS, BuildContext
+from baldwin.algorithm import ALGORITHMS
 from baldwin.config import RunConfig
 from baldwin.envs import EnvSpec, check_env
 from baldwin.errors import ConfigError, EnvironmentFailure
@@ -17,7 +17,9 @@ from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.networks import ActionMap, make_network
 from baldwin.ops import seeds
 from baldwin.ops.noise import Noise
-from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec, reference_batch
+from baldwin.parts import Sections
+from baldwin.populations import POPULATIONS, PopulationContext
+from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec
 from baldwin.runs.opponents import Policies, load_policies
 from baldwin.types import Algorithm, Job, Perturbation, Trial
 
@@ -64,28 +66,44 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
         check_self_play(config, env_spec.players)
     if config.opponents:
         check_opponents(config, env_spec)
-    actions = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
-    reference = reference_batch(config.env, env_spec, config.run.seed) if config.policy.has_virtual_batch_norm else {}
-    n_params = sum(math.prod(shape) for shape in make_network(config.policy, env_spec.obs, actions.outputs).shapes)
     if opponents is None:
-        opponents = load_policies(config.opponents, config.policy, n_params) if config.opponents else ()
-    context = BuildContext(
-        env=env_spec,
-        policy=config.policy,
-        actions=actions,
-        seed=config.run.seed,
+        opponents = load_policies(config.opponents, config.policy, _policy_size(config, env_spec)) if config.opponents else ()
+    sections = Sections(config.env, env_spec, config.policy, config.algorithm, config.opponents)
+    algorithm, worker_spec = sections.build(
+        config.run.seed,
         generations_kept=config.run.generations_kept,
-        folder=folder,
+        folder=None if config.population else folder,
         shared_files=config.executor.sees_files,
         policy_only=policy_only,
-        reference=reference,
-        opponents=config.opponents,
         opponent_policies=opponents,
-        reward_weights={name: config.env.reward_weights.get(name, 1.0) for name in env_spec.rewards or ("reward",)},
     )
-    algorithm = ALGORITHMS.find(config.algorithm.name).build(config.algorithm, context)
-    worker_spec = WorkerSpec(config.env, env_spec, config.policy, reference)
+    if config.population:
+        algorithm = build_population(config, sections, folder)
     return Parts(env_spec, algorithm, worker_spec, len(algorithm.policy_state()["params"]), opponents)
+
+
+def build_population(config: RunConfig, sections: Sections, folder: Path | None) -> Algorithm:
+    """Many members of the run that the sections describe.
+
+    Raises:
+        ConfigError: a range that cannot be searched, or an algorithm that cannot be a member.
+    """
+    assert config.population is not None  # noqa: S101 - for mypy
+    config.population.check_search(sections)
+    if getattr(config.algorithm, "actor_lag", 0):
+        raise ConfigError("population: a member is trained in one process, where nothing is collected meanwhile: set algorithm.actor_lag=0")
+    if config.opponents or config.env.self_play:
+        raise ConfigError("population: members play against the world's script so far; leave out opponents and env.self_play")
+    alone = sections.algorithm.model_copy(update={"threads": 1}) if hasattr(config.algorithm, "threads") else config.algorithm
+    context = PopulationContext(
+        replace(sections, algorithm=alone), config.run.seed, folder, config.executor.sees_files, config.run.generations_kept
+    )
+    return POPULATIONS.find(config.population.name).build(config.population, context)
+
+
+def _policy_size(config: RunConfig, env_spec: EnvSpec) -> int:
+    actions = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
+    return sum(math.prod(shape) for shape in make_network(config.policy, env_spec.obs, actions.outputs).shapes)
 
 
 def check_self_play(config: RunConfig, players: int) -> None:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from baldwin.errors import Diverged, RunDirectoryError, StorageError, describe_exception
-from baldwin.runs.tree import join, split
+from baldwin.tree import join, split
 from baldwin.types import Arrays, State
 
 SCHEMA = 3

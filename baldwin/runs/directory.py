@@ -33,6 +33,7 @@ class RunDirectory:
         self.metrics, self.journal = path / "metrics.jsonl", path / "journal.bin"
         self.checkpoints, self.tensorboard = path / "checkpoints", path / "tensorboard"
         self.individuals, self.replay = path / "individuals.jsonl", path / "replay"
+        self.lineage, self.members = path / "lineage.jsonl", path / "members"
         self.opponents = path / "opponents.safetensors"
         self.curve, self.timeline = path / "curve.png", path / "timeline.png"
         self._lock: IO[str] | None = None
@@ -87,6 +88,14 @@ class RunDirectory:
                 f"{self.config} has no line '# baldwin run ...' at its top, so nobody knows which run's files these are"
             )
         return run_id
+
+    def records_of(self, config: RunConfig) -> Path:
+        """Where the records of individuals go: of a population, its lineage."""
+        return self.lineage if config.population else self.individuals
+
+    def states_of(self, config: RunConfig) -> Path:
+        """Where the algorithm keeps files of its own: the states of members, or the replay."""
+        return self.members if config.population else self.replay
 
     def read_config(self) -> RunConfig:
         """What was chosen when the run was made. Nothing that it names is imported."""

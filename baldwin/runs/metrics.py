@@ -43,7 +43,7 @@ class JsonLines:
 
     def write(self, content: Mapping[str, float | str]) -> None:
         """Append a JSON object; numbers that are not finite become null."""
-        line = {k: (v if isinstance(v, str) or math.isfinite(v) else None) for k, v in content.items()} | {"run": self._run_id}
+        line = {k: (None if isinstance(v, float) and not math.isfinite(v) else v) for k, v in content.items()} | {"run": self._run_id}
         with translate_disk_errors(self._what):
             self._file.write(json.dumps(line).encode() + b"\n")
 

@@ -59,7 +59,7 @@ def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str
             f"{directory.config} differs from what the run was made with: {', '.join(changed)}. Put the old values back"
         )
     kept = kept_policies(config.opponents, directory.opponents) if config.opponents else None
-    run = Run(directory, config, build(config, directory.replay, opponents=kept))
+    run = Run(directory, config, build(config, directory.states_of(config), opponents=kept))
     journal_at = metrics_at = individuals_at = 0
     if checkpoint:
         try:
@@ -68,7 +68,7 @@ def _restored(directory: RunDirectory, config: RunConfig) -> tuple[Run, list[str
         except ReplayError as error:
             warnings.append(f"{error}; the whole journal is done again instead")
             shutil.rmtree(directory.replay, ignore_errors=True)
-            run = Run(directory, config, build(config, directory.replay, opponents=kept))
+            run = Run(directory, config, build(config, directory.states_of(config), opponents=kept))
         except MISFITS as error:
             raise RunDirectoryError(f"checkpoint {checkpoint.path} does not fit its config ({describe_exception(error)})") from error
     size = journal_size(directory.journal)

@@ -61,7 +61,7 @@ class Run:
         """Open the files of the run for writing, at these offsets."""
         self.journal = Journal(self.directory.journal, journal_at, self.id)
         self.metrics = MetricsWriter(self.directory, self.id, metrics_at, self.algorithm.env_steps)
-        self.individuals = JsonLines(self.directory.individuals, self.id, individuals_at)
+        self.individuals = JsonLines(self.directory.records_of(self.config), self.id, individuals_at)
         self._last_good_offset = self.journal.offset
         self._speed_mark = (self.clock.wall, self.algorithm.env_steps, self.algorithm.gradient_steps)
 
@@ -256,7 +256,7 @@ def start(config: RunConfig, out: Path | None = None) -> Run:
     directory = RunDirectory.create(config, out)
     if config.opponents:
         keep_policies(parts.opponents, directory.opponents)
-    run = Run(directory, config, build(config, directory.replay, opponents=parts.opponents))
+    run = Run(directory, config, build(config, directory.states_of(config), opponents=parts.opponents))
     run.open()
     run.journal.append({"kind": "config", "identity": identity(config)})
     return run
@@ -270,7 +270,8 @@ def resolved(config: RunConfig) -> RunConfig:
 
 def identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run and not another: resuming it cannot change any of it. When to give up may change."""
-    sections = config.model_dump(mode="json", include={"env", "policy", "algorithm"} | ({"opponents"} if config.opponents else set()))
+    more = {name for name in ("opponents", "population") if getattr(config, name)}
+    sections = config.model_dump(mode="json", include={"env", "policy", "algorithm"} | more)
     algorithm = {key: value for key, value in sections["algorithm"].items() if key not in FailureLimits.model_fields}
     return {**sections, "algorithm": algorithm, "seed": config.run.seed}
 

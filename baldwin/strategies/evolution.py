@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from baldwin.algorithm import AlgorithmConfig, AlgorithmEntry, BaseAlgorithm, BuildContext, register
 from baldwin.config_base import ConfigModel
+from baldwin.errors import BaldwinError
 from baldwin.networks import REFERENCE, make_network
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
@@ -47,6 +48,7 @@ class CapConfig(ConfigModel):
 class EvolutionConfig(AlgorithmConfig):
     """How individuals are played."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("episodes", "action_noise", "step_cost")
     renamed: ClassVar[dict[str, str]] = {"lanes": "n_envs"}
 
     episodes: int = Field(1, ge=1, description="Episodes of each individual; its fitness is their mean return")
@@ -215,6 +217,17 @@ class EvolutionAlgorithm(BaseAlgorithm):
         self._new_moments = {}
         self._played = {}
         return metrics
+
+    def set_policy_params(self, params: NDArray[np.float32]) -> None:
+        """Move the center of the strategy.
+
+        Raises:
+            BaldwinError: it has none that can be set.
+        """
+        set_center = getattr(self.strategy, "set_center", None)
+        if set_center is None:
+            raise BaldwinError(f"{self._config.name} has no center that can be set between updates")
+        set_center(params)
 
     def state_dict(self) -> State:
         """The strategy's state, observation statistics, and this generation's results so far."""

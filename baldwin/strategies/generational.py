@@ -34,6 +34,10 @@ class GenerationalStrategy(ABC):
         """The mean, in the precision of the policies."""
         return self.mean.astype(np.float32)
 
+    def set_center(self, center: NDArray[np.float32]) -> None:
+        """Go on from there; between generations."""
+        self.mean = np.array(center, np.float64)
+
     def ask(self, n: int) -> list[Trial]:
         """The next n of this generation, none when all are out."""
         first = self._asked

@@ -45,6 +45,7 @@ class Schedule(ConfigModel):
 class ESConfig(EvolutionConfig):
     """OpenAI-ES. Defaults follow the paper's starter code where it has a value."""
 
+    mutable: ClassVar[tuple[str, ...]] = ("sigma", "lr", "momentum", "beta1", "beta2", "epsilon", "max_speed", "weight_decay", "shaping")
     renamed: ClassVar[dict[str, str]] = {"probe": "evaluate_center", "convention": "lr_convention"}
 
     name: Literal["es"] = "es"
@@ -139,6 +140,10 @@ class OpenAIES:
             if outcome.failed:
                 self._reason = self._reason or outcome.reason
         return self._update() if self._told.all() else None
+
+    def set_center(self, center: NDArray[np.float32]) -> None:
+        """Go on from there; between generations."""
+        self.center = np.array(center, np.float32)
 
     def state_dict(self) -> State:
         """Center, optimiser, and this generation's results so far."""

@@ -33,6 +33,11 @@ class SepCMA(GenerationalStrategy):
         self.cma = CMAState(self.mean, config.sigma, np.ones(len(center)), zeros, zeros)
         self.rates = rates(len(center), config.population)
 
+    def set_center(self, center: NDArray[np.float32]) -> None:
+        """Go on from there; between generations."""
+        super().set_center(center)
+        self.cma = self.cma._replace(mean=self.mean)
+
     def state_dict(self) -> State:
         """With the step size, the covariance and the evolution paths."""
         return super().state_dict() | {"cma": self.cma._asdict()}

@@ -12,7 +12,7 @@ from baldwin.networks import PolicyConfig
 from baldwin.observations import vector_spec
 from baldwin.ops.moments import Moments
 from baldwin.replay import ReplayBuffer
-from baldwin.runs.tree import join, split
+from baldwin.tree import join, split
 from baldwin.types import flatten_tree, unflatten_tree
 from tests.learners.tools import ACTIONS, LEARNERS, OBS, discrete, memory, policy, sac, td3
 

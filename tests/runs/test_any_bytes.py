@@ -18,7 +18,7 @@ from baldwin.runs.checkpoint import MANIFEST, POLICY, STATE, read_checkpoint, wr
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import DTYPES, HEAD, MAGIC, Journal, encode, read_journal, to_safetensors
 from baldwin.runs.metrics import read_lines
-from baldwin.runs.tree import join, split
+from baldwin.tree import join, split
 from baldwin.runs.trust import header_of, read_header
 from baldwin.types import Outcome
 

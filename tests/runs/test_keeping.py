@@ -18,7 +18,7 @@ from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_ch
 from baldwin.runs.journal import Journal, read_journal
 from baldwin.runs.resume import resume
 from baldwin.runs.run import start, train
-from baldwin.runs.tree import join, split
+from baldwin.tree import join, split
 from baldwin.types import Outcome
 from tests.runs.tools import SMALL, baldwin, in_process, shown, small, train_run
 

@@ -1,0 +1,199 @@
+"""One member: an algorithm with hyper-parameters of its own. Its training is a job, a pure function of what the job holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm
+from baldwin.envs import EnvConfig
+from baldwin.errors import BaldwinError
+from baldwin.executors.config import run_job
+from baldwin.networks import PolicyConfig
+from baldwin.ops import seeds
+from baldwin.ops.ranges import Value
+from baldwin.parts import Sections
+from baldwin.populations.states import StateFiles, pack_state, state_hash, unpack_state
+from baldwin.rollout import RESULT, RolloutSpec
+from baldwin.types import Algorithm, Arrays, Outcome, State, Trial, Worker
+
+RETURNS, STATE_HASH, STATE, SECONDS, LINE_STEPS = "returns", "state_sha256", "state", "seconds", "line_steps"
+SELECTION = 2  # the path of the seeds that members are compared on; held-out evaluations have others
+MAX_WIDTH = 32  # environments of an evaluation
+Hyperparameters = dict[str, Value]
+
+
+def with_hyperparameters(sections: Sections, values: Mapping[str, Value]) -> Sections:
+    """The same with other values of these config keys, such as `algorithm.lr`.
+
+    Raises:
+        ValidationError: a value is not allowed there.
+    """
+    changed: dict[str, Any] = {}
+    for name in ("env", "policy", "algorithm"):
+        section: EnvConfig | PolicyConfig | AlgorithmConfig = getattr(sections, name)
+        own = {tuple(key.split(".")[1:]): value for key, value in values.items() if key.split(".")[0] == name}
+        if own:
+            changed[name] = section.with_values(own)
+    return replace(sections, **changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A state that training begins from."""
+
+    state_sha256: str
+    content: bytes | None = None  # of the state, where the worker cannot read the run's files
+
+
+@dataclass(frozen=True, slots=True)
+class TrainMember:
+    """Train a member for so many environment steps, at least, and evaluate it on the seeds that all members are compared on."""
+
+    ticket: int
+    member: int
+    sections: Sections  # with the member's hyper-parameters
+    seed: int  # of its learning
+    steps: int
+    evaluation_seed: int
+    episodes: int
+    parent: Parent | None = None  # None: begin from scratch
+    copied: bool = False  # the state is another member's: open episodes stay behind
+    fresh_optimizer: bool = False
+    files: StateFiles | None = None  # where to write the state; None: it travels with the outcome
+    params: NDArray[np.float32] | None = None  # of the policy, in place of those of the state: made by crossover or mutation
+
+    @property
+    def kind(self) -> str:
+        """member, for the timeline."""
+        return "member"
+
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        """Its only ticket."""
+        return (self.ticket,)
+
+    @property
+    def stream(self) -> None:
+        """Any worker will do: the state is in a file, or travels with the job."""
+
+    def run(self, worker: Worker) -> list[Outcome]:
+        """Returns of the evaluation, what the environment told of its episodes, and the hash of the new state."""
+        begun = time.perf_counter()
+        algorithm, spec = self.sections.build(self.seed)
+        own_worker = spec()  # one that no other member has used
+        try:
+            before = self._restore(algorithm)
+            train_for(algorithm, own_worker, self.steps)
+            policy = algorithm.policy_state()
+            evaluation = evaluate_policy(own_worker, policy, self.evaluation_seed, self.episodes, self.sections.env_spec.max_episode_steps)
+        finally:
+            own_worker.close()
+        content = pack_state({"algorithm": algorithm.state_dict(), "policy": dict(policy)})
+        name = self.files.write(content) if self.files else state_hash(content)
+        arrays = dict(evaluation.arrays) | {
+            STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8),
+            SECONDS: np.array(time.perf_counter() - begun),
+            LINE_STEPS: np.array(algorithm.env_steps),
+        }
+        return [
+            Outcome(
+                self.ticket,
+                evaluation.fitness,
+                env_steps=algorithm.env_steps - before[0],
+                reason=evaluation.reason,
+                arrays=arrays,
+                derived={} if self.files else {STATE: np.frombuffer(content, np.uint8)},
+                critic_steps=algorithm.gradient_steps - before[1],
+            )
+        ]
+
+    def _restore(self, algorithm: Algorithm) -> tuple[int, int]:
+        """Continue from the parent's state; environment and gradient steps made before."""
+        if self.parent:
+            state = self._parent_state(self.parent)
+            algorithm.load_state_dict(state["algorithm"])
+            algorithm.reissue()
+        if isinstance(algorithm, BaseAlgorithm):
+            if self.copied:
+                algorithm.leave_episodes()
+            if self.fresh_optimizer:
+                algorithm.reset_optimizer()
+            if self.params is not None:
+                algorithm.set_policy_params(self.params)
+        return algorithm.env_steps, algorithm.gradient_steps
+
+    def _parent_state(self, parent: Parent) -> State:
+        if parent.content is not None:
+            return unpack_state(parent.content)
+        if self.files is None:
+            raise BaldwinError("expected the content of the parent's state, since there are no files to read it from")
+        return self.files.load(parent.state_sha256)
+
+
+def train_for(algorithm: Algorithm, worker: Worker, steps: int) -> None:
+    """Train in this process until an update ends at least so many environment steps later: members change only between updates."""
+    target = algorithm.env_steps + steps
+    while algorithm.env_steps < target:
+        metrics = None
+        while metrics is None:
+            for shared in algorithm.publish():
+                worker.receive(shared)
+            (job,) = algorithm.ask(1)
+            metrics = algorithm.tell(run_job(job, worker))
+
+
+def evaluate_policy(worker: Worker, policy: Arrays, seed: int, episodes: int, max_steps: int | None) -> Outcome:
+    """The greedy policy on the seeds that members are compared on: mean return, each return, and each result of the environment."""
+    width = min(episodes, MAX_WIDTH)
+    own_seeds = seeds.seeds(width, seed, seeds.Stream.EVALUATE, SELECTION)
+    params = np.asarray(policy["params"], np.float32)
+    spec = RolloutSpec(
+        "evaluate", 0, own_seeds, 0, max_steps=max_steps, obs_moments=np.asarray(policy["obs_moments"]), collect_results=True
+    )
+    played = worker.evaluate([Trial(n, 0, params) for n in range(episodes)], spec)
+    returns = np.array([outcome.scalar for outcome in played])
+    names = dict.fromkeys(name for outcome in played for name in outcome.arrays if name.startswith(RESULT))
+    missing = np.full(1, np.nan)
+    results = {name: np.concatenate([outcome.arrays.get(name, missing) for outcome in played]) for name in names}
+    failed = next((outcome.reason for outcome in played if outcome.failed), "")
+    return Outcome(0, float(returns.mean()), reason=failed, arrays={RETURNS: returns, **results})
+
+
+@dataclass(slots=True)
+class Member:
+    """What is known of a member after its last evaluation."""
+
+    id: int
+    seed: int
+    hyperparameters: Hyperparameters
+    state_sha256: str = ""  # "": it has not been trained yet
+    score: float = float("nan")
+    returns: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    results: dict[str, float] = field(default_factory=dict)  # means over episodes, by name; `return` among them
+    line_steps: int = 0  # environment steps of its training, its ancestors' included
+    rounds: int = 0  # of training, likewise
+
+    def as_state(self) -> State:
+        """For checkpoints."""
+        return {
+            "id": self.id,
+            "seed": self.seed,
+            "hyperparameters": dict(self.hyperparameters),
+            "state_sha256": self.state_sha256,
+            "score": self.score,
+            "returns": self.returns,
+            "results": dict(self.results),
+            "line_steps": self.line_steps,
+            "rounds": self.rounds,
+        }
+
+    @staticmethod
+    def from_state(state: State) -> Member:
+        """The inverse of `as_state`."""
+        return Member(**state)

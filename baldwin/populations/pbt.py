@@ -1,0 +1,157 @@
+"""Population-based training (Jaderberg et al. 2017, arXiv 1711.09846): members that fall behind copy better ones and change their hyper-parameters.
+
+Hyper-parameters are part of the config that a member is built with, and never of the state that is copied: a copy learns with what was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from baldwin.ops import pbt
+from baldwin.ops.statistics import significantly_better
+from baldwin.populations.config import RETURN, PopulationConfig, PopulationContext, PopulationEntry, register_population
+from baldwin.populations.member import Member
+from baldwin.populations.population import CONTINUE, COPY, START, Plan, Population
+from baldwin.types import State
+
+
+class PBTConfig(PopulationConfig):
+    """Population-based training: who falls behind copies a better member and perturbs its hyper-parameters."""
+
+    name: Literal["pbt"] = "pbt"
+    synchronous: bool = Field(False, description="All members finish a round before any is copied: the same bits for any number of workers")
+    exploit: Literal["truncation", "t-test", "both"] = Field(
+        "truncation",
+        description="truncation: the worst share copies the best; t-test: whoever is significantly worse than a random other one copies it; "
+        "both: truncation, and the t-test for whom it leaves alone (Lamarckian)",
+    )
+    fraction: float = Field(0.2, gt=0, le=0.5, description="Share of the members that copy, and of those that are copied")
+    p_value: float = Field(0.05, gt=0, lt=1, description="Of Welch's t-test over the returns of the evaluation")
+    factors: list[float] = Field([0.8, 1.2], min_length=1, description="A copied hyper-parameter is multiplied with one of these")
+    resample: float = Field(0.25, ge=0, le=1, description="Probability that it is drawn anew from its range instead")
+    mating: Literal["uniform", "behaviour"] = Field(
+        "uniform", description="Which of the best is copied: any, or the one whose behaviour is farthest from the others'"
+    )
+    behaviour: list[str] = Field(default_factory=list, description="Results of the environment that make up the behaviour")
+    safe: bool = Field(False, description="A member that is significantly worse after a round goes back to where it was")
+    optimizer: Literal["copy", "fresh"] = Field("copy", description="What a copy does with the moments of gradients")
+
+    @field_validator("factors")
+    @classmethod
+    def _factors_are_positive(cls, value: list[float]) -> list[float]:
+        if min(value) <= 0:
+            raise ValueError("expected factors above zero")
+        return value
+
+
+class PBT(Population):
+    """Members 0 to N - 1; the state of each is that of its own last round, or of the one it has copied."""
+
+    _config: PBTConfig
+
+    def __init__(self, config: PBTConfig, context: PopulationContext) -> None:
+        super().__init__(config, context)
+        draw = self.rng(0)
+        self.members = [Member(n, self.member_seed(n), pbt.resample(self.ranges, draw)) for n in range(config.members)]
+        self._ready = list(range(config.members))  # members that wait for a worker
+
+    @property
+    def waits_for_all(self) -> bool:
+        """If it is synchronous."""
+        return self._config.synchronous
+
+    def _plan(self) -> Plan | None:
+        """The member that waits longest; it is decided now whom it copies, so that nobody waits for a decision."""
+        if not self._ready:
+            return None
+        member = self.members[self._ready.pop(0)]
+        if not member.rounds:
+            return Plan(member.id, member.seed, member.hyperparameters, START)
+        chosen = self._exploit(member.id)
+        if chosen is None:
+            return self._continue(member)
+        other, number = self.members[chosen], self._planned
+        changed = pbt.explore(other.hyperparameters, self.ranges, self.rng(1, number), tuple(self._config.factors), self._config.resample)
+        return Plan(
+            member.id,
+            self.member_seed(self._config.members + number),
+            changed,
+            COPY,
+            parents=[other.id],
+            state_sha256=other.state_sha256,
+            before=other.hyperparameters,
+            rounds=other.rounds,
+            copied=True,
+            fresh_optimizer=self._config.optimizer == "fresh",
+        )
+
+    def _all_planned(self) -> bool:
+        return not self._ready
+
+    def _continue(self, member: Member) -> Plan:
+        return Plan(
+            member.id,
+            member.seed,
+            member.hyperparameters,
+            CONTINUE if member.state_sha256 else START,
+            parents=[member.id],
+            state_sha256=member.state_sha256,
+            before=member.hyperparameters,
+            rounds=member.rounds,
+        )
+
+    def _exploit(self, number: int) -> int | None:
+        """Whom the member copies; None: it goes on with its own state."""
+        config, rng = self._config, self.rng(2, self._planned)
+        known = [m for m in self.members if m.rounds]
+        at = next(n for n, m in enumerate(known) if m.id == number)
+        fitness = np.array([m.score for m in known])
+        chosen: int | None = None
+        if config.exploit in ("truncation", "both") and len(known) > 1:
+            chosen = pbt.truncation(fitness, at, rng, config.fraction)
+            if chosen is not None and config.mating == "behaviour":
+                chosen = self._most_different(known, fitness)
+        if chosen is None and config.exploit in ("t-test", "both") and len(known) > 1:
+            nothing = np.full(max(2, config.episodes), np.nan)
+            chosen = pbt.welch([m.returns if m.state_sha256 else nothing for m in known], at, rng, config.p_value)
+        return None if chosen is None or not known[chosen].state_sha256 else known[chosen].id
+
+    def _most_different(self, known: Sequence[Member], fitness: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
+        """Of the best share, the member whose nearest neighbour in behaviour is farthest."""
+        count = max(1, round(self._config.fraction * len(known)))
+        best = np.argsort(-np.where(np.isnan(fitness), -np.inf, fitness), kind="stable")[:count]
+        names = self._config.behaviour or [name for name in known[int(best[0])].results if name != RETURN]
+        points = np.array([[m.results.get(name, 0.0) for name in names] for m in known])
+        far = []
+        for n in best.tolist():
+            distance = np.linalg.norm(points - points[n], axis=1)
+            distance[n] = np.inf
+            far.append(float(distance.min()))
+        return int(best[int(np.argmax(far))])
+
+    def _take(self, plan: Plan, child: Member) -> None:
+        before = self.members[plan.member]
+        child.id = plan.member
+        worse = self._config.safe and before.state_sha256 and child.state_sha256 and not plan.copied
+        if worse and significantly_better(before.returns, child.returns, self._config.p_value):
+            child = before
+        elif not child.state_sha256:  # it failed: it counts as the worst, so that it copies another
+            child.state_sha256, child.line_steps, child.hyperparameters = plan.state_sha256, before.line_steps, plan.hyperparameters
+        self.members[plan.member] = child
+        self._ready.append(plan.member)
+
+    def state_dict(self) -> State:
+        """And who waits."""
+        return super().state_dict() | {"ready": self._ready}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        super().load_state_dict(state)
+        self._ready = [int(n) for n in state["ready"]]
+
+
+register_population(PopulationEntry(PBTConfig, PBT, "arXiv 1711.09846"))

@@ -1,0 +1,290 @@
+"""What all algorithms over members share: jobs that train a member, states in files, lineage, metrics, the best member's policy."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baldwin.algorithm import BaseAlgorithm
+from baldwin.errors import EnvironmentFailure
+from baldwin.ops import seeds
+from baldwin.ops.statistics import return_stats
+from baldwin.populations.config import RETURN, PopulationConfig, PopulationContext
+from baldwin.populations.member import (
+    LINE_STEPS,
+    RETURNS,
+    SECONDS,
+    STATE,
+    STATE_HASH,
+    Hyperparameters,
+    Member,
+    Parent,
+    TrainMember,
+    with_hyperparameters,
+)
+from baldwin.populations.states import StateFiles
+from baldwin.rollout import RESULT
+from baldwin.types import Arrays, Individual, Metrics, Outcome, State, outcome_from_state, outcome_state
+
+START, CONTINUE, COPY = "start", "continue", "copy"
+
+
+@dataclass(slots=True)
+class Plan:
+    """A round of training that was decided on."""
+
+    member: int  # whose place the result takes, or its number
+    seed: int
+    hyperparameters: Hyperparameters
+    operator: str = START
+    parents: list[int] = field(default_factory=list)
+    state_sha256: str = ""  # to begin from; "": from scratch
+    before: Hyperparameters = field(default_factory=dict)  # of the parent that it continues
+    rounds: int = 0  # of the line so far
+    steps: int | None = None  # default: those of the config
+    copied: bool = False
+    fresh_optimizer: bool = False
+    params: NDArray[np.float32] | None = None
+
+
+class Population(BaseAlgorithm):
+    """A subclass plans rounds (`_plan`) and takes their results (`_take`)."""
+
+    counters = (*BaseAlgorithm.counters, "_planned", "_finished", "_gradient_steps", "_failed", "_copies")
+
+    def __init__(self, config: PopulationConfig, context: PopulationContext) -> None:
+        super().__init__()
+        self._config, self._context = config, context
+        self.files = StateFiles(context.files) if context.files else None
+        self.ranges = config.ranges
+        self.members: list[Member] = []
+        self._plans: dict[int, Plan] = {}  # ticket -> what is being trained
+        self._arrived: dict[int, Outcome] = {}  # results of a generation that is not complete, where one waits for all
+        self._planned = 0
+        self._finished = 0
+        self._gradient_steps = 0
+        self._failed = 0  # of this generation
+        self._copies = 0
+        self._lineage: list[Individual] = []
+        self._used: dict[int, list[str]] = {}  # version -> states that were needed then
+        self._fresh_policy: Arrays | None = None
+        self._best_policy: tuple[str, Arrays] = ("", {})
+
+    @property
+    def gradient_steps(self) -> int:
+        """Of all members."""
+        return self._gradient_steps
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether results are taken together, when a generation is complete: the same bits for any number of workers."""
+        return False
+
+    @property
+    def best(self) -> Member | None:
+        """The member with the highest score, if one was evaluated."""
+        known = [m for m in self.members if np.isfinite(m.score)]
+        return max(known, key=lambda m: m.score) if known else None
+
+    def policy_state(self) -> Arrays:
+        """The best member's greedy policy; before the first result, that of a member that was not trained."""
+        best = self.best
+        if best is None or self.files is None:
+            if self._fresh_policy is None:
+                self._fresh_policy = self._context.sections.build(self._context.seed, policy_only=True)[0].policy_state()
+            return self._fresh_policy
+        if self._best_policy[0] != best.state_sha256:
+            self._best_policy = (best.state_sha256, self.files.load(best.state_sha256)["policy"])
+        return self._best_policy[1]
+
+    def individuals(self) -> list[Individual]:
+        """The lineage since the last call."""
+        found, self._lineage = self._lineage, []
+        return found
+
+    def member_seed(self, number: int) -> int:
+        """The seed of the member, or child, of that number."""
+        return seeds.mix(self._context.seed, seeds.Stream.MEMBER, number)
+
+    def rng(self, *path: int) -> np.random.Generator:
+        """Random numbers for a decision."""
+        return seeds.generator(self._context.seed, seeds.Stream.POPULATION, *path)
+
+    def objectives_of(self, member: Member) -> NDArray[np.float64]:
+        """The member's objectives [M]: weighted sums of its results.
+
+        Raises:
+            EnvironmentFailure: the environment does not tell one of them.
+        """
+        found = []
+        for name, weights in (self._config.objectives or {RETURN: {RETURN: 1.0}}).items():
+            unknown = [part for part in weights if part not in member.results]
+            if unknown:
+                raise EnvironmentFailure(
+                    f"population.objectives.{name} has {', '.join(unknown)}, which the environment does not tell; it tells: "
+                    f"{', '.join(member.results)}"
+                )
+            found.append(sum(weight * member.results[part] for part, weight in weights.items()))
+        return np.array(found)
+
+    def _next_job(self) -> int | None:
+        plan = self._plan()
+        if plan is None:
+            return None
+        ticket, self._planned = self._planned, self._planned + 1
+        self._plans[ticket] = plan
+        return self._open_tickets(ticket, [ticket])
+
+    def _make_job(self, number: int) -> TrainMember:
+        plan, context, config = self._plans[number], self._context, self._config
+        parent = None
+        if plan.state_sha256 and self.files:
+            parent = Parent(plan.state_sha256, None if context.shared_files else self.files.read(plan.state_sha256))
+        return TrainMember(
+            ticket=number,
+            member=plan.member,
+            sections=with_hyperparameters(context.sections, plan.hyperparameters),
+            seed=plan.seed,
+            steps=plan.steps or config.steps,
+            evaluation_seed=context.seed,
+            episodes=config.episodes,
+            parent=parent,
+            copied=plan.copied,
+            fresh_optimizer=plan.fresh_optimizer,
+            files=self.files if context.shared_files else None,
+            params=plan.params,
+        )
+
+    def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
+        for outcome in outcomes:
+            if self.files and STATE in outcome.derived:
+                self.files.write(outcome.derived[STATE].tobytes())
+        if not self.waits_for_all:
+            for outcome in outcomes:
+                self._finish(outcome)
+            return self._end_generation() if self._generation_complete() else None
+        self._arrived |= {o.ticket: o for o in outcomes}
+        if self._open or not self._all_planned():
+            return None
+        for ticket in sorted(self._arrived):
+            self._finish(self._arrived[ticket])
+        self._arrived = {}
+        return self._end_generation()
+
+    def _all_planned(self) -> bool:
+        """Whether every round of this generation was given out, where one waits for all."""
+        return True
+
+    def _generation_complete(self) -> bool:
+        return self._finished % self._config.members == 0
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Take the result of a round."""
+        plan = self._plans.pop(outcome.ticket)
+        self._count_failure(outcome, self._config, EnvironmentFailure, "training a member")
+        self._finished += 1
+        self._failed += outcome.failed
+        self._copies += plan.copied
+        self.learning_steps += outcome.env_steps
+        self._gradient_steps += outcome.critic_steps
+        child = self._child(plan, outcome)
+        self._lineage.append(self._record(plan, child, outcome))
+        self._take(plan, child)
+
+    def _child(self, plan: Plan, outcome: Outcome) -> Member:
+        child = Member(plan.member, plan.seed, plan.hyperparameters, rounds=plan.rounds + 1)
+        if outcome.failed:
+            return child
+        arrays = outcome.arrays
+        child.state_sha256 = np.asarray(arrays[STATE_HASH], np.uint8).tobytes().hex()
+        child.score, child.returns = outcome.scalar, np.asarray(arrays[RETURNS], np.float64)
+        child.results = {RETURN: child.score} | {
+            name.removeprefix(RESULT): float(np.nanmean(values)) for name, values in arrays.items() if name.startswith(RESULT)
+        }
+        child.line_steps = int(arrays[LINE_STEPS])
+        return child
+
+    def _record(self, plan: Plan, child: Member, outcome: Outcome) -> Individual:
+        """A line of lineage.jsonl."""
+        return {
+            "round": outcome.ticket,
+            "member": plan.member,
+            "parents": plan.parents,
+            "operator": plan.operator,
+            "hyperparameters": plan.hyperparameters,
+            "before": plan.before,
+            "score": None if outcome.failed else child.score,
+            "results": child.results,
+            "env_steps": child.line_steps,
+            "seconds": round(float(outcome.arrays[SECONDS]), 3) if SECONDS in outcome.arrays else None,
+            "state_sha256": child.state_sha256,
+            "parent_sha256": plan.state_sha256,
+            **({"reason": outcome.reason} if outcome.reason else {}),
+        }
+
+    def _end_generation(self) -> Metrics:
+        self._select()
+        self.version += 1
+        self._prune()
+        scores = np.array([m.score for m in self.members if np.isfinite(m.score)])
+        metrics = {"failed_members": float(self._failed), "copies": float(self._copies), "members": float(len(self.members))}
+        self._failed = self._copies = 0
+        if len(scores):
+            metrics |= return_stats(scores) | {"best": float(scores.max())}
+        return metrics | self._more_metrics()
+
+    def _prune(self) -> None:
+        """Keep the states that are needed now, or were at a checkpoint that the run may go back to."""
+        if self.files is None:
+            return
+        needed = {m.state_sha256 for m in self.members} | {plan.state_sha256 for plan in self._plans.values()}
+        self._used[self.version] = sorted(needed - {""})
+        for old in [v for v in self._used if v < self.version - self._context.generations_kept - 1]:
+            del self._used[old]
+        self.files.keep_only(name for names in self._used.values() for name in names)
+
+    @abstractmethod
+    def _plan(self) -> Plan | None:
+        """The next round of training; None to wait for results."""
+
+    @abstractmethod
+    def _take(self, plan: Plan, child: Member) -> None:
+        """Take the result of a round; a failed one has no state and a score that is NaN."""
+
+    def _select(self) -> None:
+        """What happens at the end of a generation."""
+
+    def _more_metrics(self) -> Metrics:
+        return {}
+
+    def state_dict(self) -> State:
+        """Members, plans of open rounds, results that wait, and the states in use."""
+        return super().state_dict() | {
+            "members": [m.as_state() for m in self.members],
+            "plans": {str(ticket): _plan_state(plan) for ticket, plan in self._plans.items()},
+            "arrived": [outcome_state(o) | {"derived": {}} for o in self._arrived.values()],
+            "used": {str(version): names for version, names in self._used.items()},
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        super().load_state_dict(state)
+        self.members = [Member.from_state(m) for m in state["members"]]
+        self._plans = {int(ticket): _plan_from_state(plan) for ticket, plan in state["plans"].items()}
+        self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
+        self._used = {int(version): list(names) for version, names in state["used"].items()}
+        self._lineage = []
+
+
+def _plan_state(plan: Plan) -> State:
+    state: dict[str, Any] = asdict(plan)
+    return state | {"params": {} if plan.params is None else {"params": plan.params}}
+
+
+def _plan_from_state(state: State) -> Plan:
+    return Plan(**(state | {"params": state["params"].get("params")}))

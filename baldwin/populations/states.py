@@ -1,0 +1,96 @@
+"""States of members as files, named by the hash of what they hold: a copy of a member is the same name, and no file is written twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from baldwin.errors import RunDirectoryError
+from baldwin.tree import FlatArrays, join, split
+from baldwin.types import State
+
+TREE = "$tree"
+SUFFIX = ".safetensors"
+
+
+def pack_state(state: State) -> bytes:
+    """A nested state as one file: its arrays as safetensors, the rest as JSON beside them."""
+    arrays: FlatArrays = {}
+    tree = json.dumps(split(state, arrays), sort_keys=True)
+    return save({**arrays, TREE: np.frombuffer(tree.encode(), np.uint8)})
+
+
+def unpack_state(content: bytes) -> State:
+    """The inverse of `pack_state`."""
+    arrays = load(content)
+    state: State = join(json.loads(arrays.pop(TREE).tobytes()), arrays)
+    return state
+
+
+def state_hash(content: bytes) -> str:
+    """The name of a state."""
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """The folder of a run's states."""
+
+    folder: Path
+
+    def write(self, content: bytes) -> str:
+        """Keep a state, whole or not at all; returns its hash."""
+        name = state_hash(content)
+        target = self._path(name)
+        if not target.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            temporary = self.folder / f".writing-{os.getpid()}-{name}"
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        return name
+
+    def read(self, name: str) -> bytes:
+        """A state by its hash.
+
+        Raises:
+            RunDirectoryError: it is missing or damaged.
+        """
+        try:
+            content = self._path(name).read_bytes()
+        except OSError as error:
+            raise RunDirectoryError(f"the state of a member is missing: {self._path(name)} ({error.strerror})") from error
+        if state_hash(content) != name:
+            raise RunDirectoryError(f"the state of a member is damaged: {self._path(name)} does not have the hash that it is named by")
+        return content
+
+    def load(self, name: str) -> State:
+        """A state by its hash, unpacked.
+
+        Raises:
+            RunDirectoryError: it is missing or damaged.
+        """
+        try:
+            return unpack_state(self.read(name))
+        except (ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise RunDirectoryError(f"{self._path(name)} does not hold the state of a member: {error}") from error
+
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Remove every other state."""
+        kept = {self._path(name).name for name in names}
+        for path in self.folder.glob(f"*{SUFFIX}") if self.folder.is_dir() else ():
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}{SUFFIX}"
