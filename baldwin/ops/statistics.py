@@ -1,10 +1,14 @@
-"""Honest summaries of scores (Agarwal et al. 2021)."""
+"""Honest summaries and comparisons of scores (Agarwal et al. 2021; Welch 1947)."""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from baldwin.errors import ConfigError
 from baldwin.ops import seeds
 from baldwin.ops.optimizers import norm
 from baldwin.ops.shaping import Vector
@@ -44,3 +48,68 @@ def cosine(a: Vector, b: Vector) -> float:
     """The cosine of the angle between two vectors; 0 if one is zero."""
     norms = norm(a) * norm(b)
     return float(np.sum(a * b)) / norms if norms > 0 else 0.0
+
+
+class WelchTest(NamedTuple):
+    """Welch's t-test of two samples with unequal variances."""
+
+    statistic: float  # positive if the first sample has the larger mean
+    dof: float  # degrees of freedom, by Welch and Satterthwaite
+    p_value: float  # two-sided
+
+
+def welch_test(a: ArrayLike, b: ArrayLike) -> WelchTest:
+    """Whether the means of two samples differ.
+
+    Samples without any variance differ for certain (p = 0) if their means do, else not at all (p = 1); dof is NaN then.
+
+    Raises:
+        ConfigError: a sample has fewer than two values, or one that is not finite.
+    """
+    x, y = _sample(a), _sample(b)
+    difference = float(x.mean() - y.mean())
+    # Rounding of the mean gives equal values a tiny deviation: that is no variance.
+    error_x, error_y = (float(s.std(ddof=1)) / math.sqrt(len(s)) if np.ptp(s) > 0 else 0.0 for s in (x, y))
+    error = math.hypot(error_x, error_y)
+    if error == 0:
+        return WelchTest(math.copysign(math.inf, difference) if difference else 0.0, math.nan, 0.0 if difference else 1.0)
+    t = difference / error
+    dof = 1 / ((error_x / error) ** 4 / (len(x) - 1) + (error_y / error) ** 4 / (len(y) - 1))
+    return WelchTest(t, dof, student_t_two_sided(t, dof))
+
+
+def significantly_better(a: ArrayLike, b: ArrayLike, level: float = 0.05) -> bool:
+    """Whether sample a has the larger mean and Welch's two-sided test says p < level."""
+    test = welch_test(a, b)
+    return test.statistic > 0 and test.p_value < level
+
+
+def student_t_two_sided(t: float, dof: float) -> float:
+    """P(|T| > |t|) of Student's distribution: the regularised incomplete beta function I_x(dof / 2, 1 / 2) at x = dof / (dof + t^2)."""
+    return incomplete_beta(dof / 2, 0.5, dof / (dof + t * t)) if math.isfinite(t) else 0.0
+
+
+def incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function I_x(a, b), by its continued fraction (Lentz's method; DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # where the fraction of the complement converges faster
+        return 1 - incomplete_beta(b, a, 1 - x)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    value, c, d = 1.0, 1.0, 0.0
+    for n in range(1, 10_000):
+        m = n // 2
+        term = m * (b - m) * x / ((a + n - 1) * (a + n)) if n % 2 == 0 else -(a + m) * (a + b + m) * x / ((a + n - 1) * (a + n))
+        d = 1 / (1 + term * d)
+        c = 1 + term / c
+        value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return math.exp(log_front) / (a * value)
+
+
+def _sample(values: ArrayLike) -> Vector:
+    x = np.asarray(values, np.float64).ravel()
+    if len(x) < 2 or not np.isfinite(x).all():
+        raise ConfigError(f"Welch's test needs at least two finite values in each sample; got {x[:5].tolist()} ({len(x)} values)")
+    return x

@@ -15,12 +15,13 @@ from baldwin.errors import ConfigError
 from baldwin.ops.noise import Shape
 
 Array = NDArray[np.float64]
+Number = Array | float  # one for each variable [D], or the same for all
 Mask = NDArray[np.bool_]
 CLOSE = 1e-14  # parents that differ by less have nothing to recombine
 
 
 def sbx(
-    a: ArrayLike, b: ArrayLike, low: ArrayLike, high: ArrayLike, rng: np.random.Generator, eta: float = 20.0, probability: float = 0.5
+    a: ArrayLike, b: ArrayLike, low: Number, high: Number, rng: np.random.Generator, eta: float = 20.0, probability: float = 0.5
 ) -> tuple[Array, Array]:
     """Simulated binary crossover within bounds (Deb & Agrawal 1995): two children of the parents a and b.
 
@@ -34,9 +35,11 @@ def sbx(
         probability: of each variable to be recombined; the others are inherited as they are.
 
     Raises:
-        ConfigError: a parent is out of bounds.
+        ConfigError: a parent is out of bounds, or their shapes differ.
     """
     a, b = within_bounds(a, low, high), within_bounds(b, low, high)
+    if a.shape != b.shape:
+        raise ConfigError(f"expected parents of one shape; got {list(a.shape)} and {list(b.shape)}")
     smaller, larger = sbx_at(a, b, low, high, rng.random(a.shape), eta)
     swap = rng.random(a.shape) < 0.5  # the child near the smaller parent is the first or the second with equal probability
     crossed = rng.random(a.shape) < probability
@@ -44,7 +47,7 @@ def sbx(
     return np.where(crossed, first, a), np.where(crossed, second, b)
 
 
-def sbx_at(a: Array, b: Array, low: ArrayLike, high: ArrayLike, u: ArrayLike, eta: float) -> tuple[Array, Array]:
+def sbx_at(a: Array, b: Array, low: Number, high: Number, u: Array, eta: float) -> tuple[Array, Array]:
     """The children near the smaller and near the larger parent, variable by variable, for the uniform numbers u in [0, 1).
 
     They are (a + b) / 2 -+ beta |a - b| / 2, where the spread beta is drawn by u from a polynomial density that ends at the bounds.
@@ -63,8 +66,8 @@ def sbx_at(a: Array, b: Array, low: ArrayLike, high: ArrayLike, u: ArrayLike, et
 
 def polynomial_mutation(
     x: ArrayLike,
-    low: ArrayLike,
-    high: ArrayLike,
+    low: Number,
+    high: Number,
     rng: np.random.Generator,
     eta: float = 20.0,
     probability: float | None = None,
@@ -82,11 +85,11 @@ def polynomial_mutation(
     return np.where(chosen, mutated, x)
 
 
-def polynomial_mutation_at(x: Array, low: ArrayLike, high: ArrayLike, u: ArrayLike, eta: float) -> Array:
+def polynomial_mutation_at(x: Array, low: Number, high: Number, u: Array, eta: float) -> Array:
     """x moved down for u < 1/2 and up for u > 1/2, at most to the bounds."""
     width = np.asarray(high, np.float64) - low
     scale = np.where(width > 0, width, 1.0)
-    u, power = np.asarray(u, np.float64), eta + 1
+    power = eta + 1
     to_low = 1 - (x - low) / scale  # 1 at the lower bound
     to_high = 1 - (high - x) / scale
     down = (2 * u + (1 - 2 * u) * to_low**power) ** (1 / power) - 1
@@ -94,7 +97,7 @@ def polynomial_mutation_at(x: Array, low: ArrayLike, high: ArrayLike, u: ArrayLi
     return np.clip(x + np.where(u <= 0.5, down, up) * width, low, high)
 
 
-def gaussian_mutation(x: ArrayLike, sigma: ArrayLike, rng: np.random.Generator, probability: float = 1.0) -> Array:
+def gaussian_mutation(x: ArrayLike, sigma: Number, rng: np.random.Generator, probability: float = 1.0) -> Array:
     """Add normal noise with this standard deviation (a number or [D]) to each variable with this probability."""
     x = np.asarray(x, np.float64)
     chosen = rng.random(x.shape) < probability
@@ -162,7 +165,7 @@ def unit_crossover(a: ArrayLike, b: ArrayLike, shapes: tuple[Shape, ...], rng: n
     return np.where(unit_mask(shapes, rng, share), a, b)
 
 
-def within_bounds(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+def within_bounds(x: ArrayLike, low: Number, high: Number) -> Array:
     """x as an array.
 
     Raises:
@@ -173,15 +176,17 @@ def within_bounds(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     if outside.any():
         place = tuple(int(n) for n in np.argwhere(outside)[0])
         bounds = [float(np.broadcast_to(bound, x.shape)[place]) for bound in (low, high)]
-        raise ConfigError(f"expected values between the bounds; got {x[place]:g} at {list(place)}, whose bounds are {bounds}. Clip it first.")
+        raise ConfigError(
+            f"expected values between the bounds; got {x[place]:g} at {list(place)}, whose bounds are {bounds}. Clip it first."
+        )
     return x
 
 
-def _spread(room: Array, u: ArrayLike, eta: float) -> Array:
+def _spread(room: Array, u: Array, eta: float) -> Array:
     """beta for the uniform numbers u, where the parents' distance fits `room` times between the mirrored bounds."""
     power = eta + 1
     mass = 2 - room**-power  # twice the probability that unbounded SBX stays within the bounds
-    x = np.asarray(u * mass)
+    x = u * mass
     contracting, expanding = np.minimum(x, 1.0), np.maximum(x, 1.0)
     return np.asarray(np.where(x <= 1, contracting, 1 / (2 - expanding)) ** (1 / power))
 
