@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import gymnasium
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -112,6 +113,29 @@ def test_weight_cem_improves_on_a_sphere_and_elitism_never_loses_the_best() -> N
     assert (np.diff(best) >= 0).all()
     assert best[0] < -1.5
     assert best[-1] > -0.02
+
+
+def cartpole_return(weights: np.ndarray, seed: int) -> float:
+    """Of a linear policy, over at most 200 steps."""
+    env = gymnasium.make("CartPole-v1", max_episode_steps=200)
+    obs, _ = env.reset(seed=seed)
+    total, done = 0.0, False
+    while not done:
+        obs, reward, terminated, truncated, _ = env.step(int(weights @ obs > 0))
+        total, done = total + float(reward), terminated or truncated
+    return total
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weight_cem_improves_linear_policies_in_cartpole(seed: int) -> None:
+    """Common seeds within a generation, new ones in the next; without any gradient."""
+    rng, means = np.random.default_rng(seed), []
+    weights = 0.1 * rng.standard_normal((12, 4))
+    for generation in range(8):
+        fitness = [cartpole_return(member, seed=generation) for member in weights]
+        means.append(np.mean(fitness))
+        weights = next_weights(weights, fitness, rng, std_floor=0.02)
+    assert np.mean(means[4:]) > max(100, 2 * means[0])
 
 
 def test_only_the_floor_keeps_the_variance() -> None:
