@@ -32,7 +32,15 @@ from baldwin.types import Metrics, State
 class DQNConfig(OffPolicyConfig):
     """DQN: Q-learning with a replay buffer and a target network; double, dueling and noisy as options. Defaults as in Stable-Baselines3."""
 
-    mutable: ClassVar[tuple[str, ...]] = ("lr", "target_update_interval", "double", "epsilon_start", "epsilon_end", "epsilon_steps", "max_grad_norm")
+    mutable: ClassVar[tuple[str, ...]] = (
+        "lr",
+        "target_update_interval",
+        "double",
+        "epsilon_start",
+        "epsilon_end",
+        "epsilon_steps",
+        "max_grad_norm",
+    )
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [64, 64], "activation": "relu", "init": "torch", "normalize_obs": False}
 
     name: Literal["dqn"] = "dqn"

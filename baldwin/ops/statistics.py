@@ -67,9 +67,8 @@ def welch_test(a: ArrayLike, b: ArrayLike) -> WelchTest:
         ConfigError: a sample has fewer than two values, or one that is not finite.
     """
     x, y = _sample(a), _sample(b)
-    difference = float(x.mean() - y.mean())
-    # Rounding of the mean gives equal values a tiny deviation: that is no variance.
-    error_x, error_y = (float(s.std(ddof=1)) / math.sqrt(len(s)) if np.ptp(s) > 0 else 0.0 for s in (x, y))
+    difference = _mean(x) - _mean(y)
+    error_x, error_y = _standard_error(x), _standard_error(y)
     error = math.hypot(error_x, error_y)
     if error == 0:
         return WelchTest(math.copysign(math.inf, difference) if difference else 0.0, math.nan, 0.0 if difference else 1.0)
@@ -106,6 +105,19 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
         if abs(c * d - 1) < 1e-15:
             break
     return math.exp(log_front) / (a * value)
+
+
+def _mean(x: Vector) -> float:
+    return float(x[0] if _is_constant(x) else x.mean())
+
+
+def _standard_error(x: Vector) -> float:
+    return 0.0 if _is_constant(x) else float(x.std(ddof=1)) / math.sqrt(len(x))
+
+
+def _is_constant(x: Vector) -> bool:
+    """Equal values are treated apart, because the rounding of their sum would give them a variance and move their mean."""
+    return bool((x == x[0]).all())
 
 
 def _sample(values: ArrayLike) -> Vector:

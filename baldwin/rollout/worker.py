@@ -89,7 +89,9 @@ class RolloutWorker:
         stack = stack_trials(self._network, trials, center, len(spec.seeds))
         envs = self._vector_env_for(spec)
         with one_thread():
-            played = play_episodes(envs, self._spec.env_spec.obs, stack, len(trials), normalize, self._act, spec, self._spec.env_spec.rewards)
+            played = play_episodes(
+                envs, self._spec.env_spec.obs, stack, len(trials), normalize, self._act, spec, self._spec.env_spec.rewards
+            )
         return [
             Outcome(
                 trial.id,
