@@ -223,9 +223,11 @@ class BaseAlgorithm(ABC):
 
     def leave_episodes(self) -> None:
         """Go on as a copy with a seed of its own: episodes that are open belong to the original. Called between updates."""
+        return
 
     def reset_optimizer(self) -> None:
         """Forget the moments of gradients, where there are any. Called between updates."""
+        return
 
     def set_policy_params(self, params: NDArray[np.float32]) -> None:
         """Go on from other parameters of the policy [D]. Called between updates.
@@ -234,6 +236,22 @@ class BaseAlgorithm(ABC):
             BaldwinError: the algorithm cannot.
         """
         raise BaldwinError(f"{type(self).__name__} cannot take parameters from elsewhere")
+
+    def weights(self) -> NDArray[np.float32]:
+        """Everything that is trained [W]: policy and value functions.
+
+        Raises:
+            BaldwinError: the algorithm does not tell.
+        """
+        raise BaldwinError(f"{type(self).__name__} does not tell its weights: use a learner or a strategy with a center")
+
+    def set_weights(self, weights: NDArray[np.float32]) -> None:
+        """Replace everything that is trained, slow copies included, with a fresh optimiser. Called between updates.
+
+        Raises:
+            BaldwinError: the algorithm cannot.
+        """
+        raise BaldwinError(f"{type(self).__name__} cannot take weights from elsewhere")
 
     def _open_tickets(self, number: int, tickets: Sequence[int]) -> int:
         """Open the tickets of a job; returns its number."""

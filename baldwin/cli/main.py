@@ -100,13 +100,13 @@ def train(
         return load_config(preset, files or (), [*chosen, *more], algorithm=algo, env=env)
 
     if seeds is None:
-        _train(lambda: start(load(), out_dir), quiet)
+        _train(lambda: start(_single(load()), out_dir), quiet)
         return
     from baldwin.runs.seeds import parse_seeds, train_seeds
 
     if seed is not None:
         raise UserError(f"expected --seed or --seeds, not both; got {seed} and {seeds}. Leave one out")
-    configs = [load(f"run.seed={number}") for number in parse_seeds(seeds)]
+    configs = [_single(load(f"run.seed={number}")) for number in parse_seeds(seeds)]
     runs, interrupted = train_seeds(configs, out_dir, lambda line: None if quiet else out.print(line, markup=False, highlight=False))
     done = [run.path for run in runs if run.done and run.path]
     if done:
@@ -116,6 +116,40 @@ def train(
             err.print(f"{'' if interrupted else 'error: '}seed {run.config.run.seed}: {run.ending}", markup=False, highlight=False)
     if len(done) < len(runs):
         raise typer.Exit(130 if interrupted else 1)
+
+
+@app.command()
+def evolve(
+    preset: Annotated[
+        str | None,
+        typer.Argument(metavar="PRESET", help="A preset with a population, from: baldwin list presets. Or give --env, -c or -m."),
+    ] = None,
+    algo: Annotated[str | None, typer.Option("--algo", metavar="NAME", help="The members' algorithm; default: es.")] = None,
+    env: Annotated[str | None, typer.Option("--env", metavar="ID", help="Any environment.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Option("-c", metavar="FILE ...", help="YAML files, merged over the preset in this order. May be repeated.")
+    ] = None,
+    overrides: Overrides = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run directory; default: a new one under run.out.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The same as -m run.seed=N.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train many members with hyper-parameters of their own: PBT, NSGA-II and others. Ranges stand in place of values: algorithm.lr={log: [1e-5, 1e-2]}."""
+    if preset is None and env is None and not files and not overrides:
+        raise UserError("evolve needs a PRESET with a population, or --env and -m population.name=pbt: see baldwin list populations")
+    start_server()
+    from baldwin.config import load_config
+    from baldwin.runs.run import start
+
+    chosen = [*(overrides or ()), *([f"run.seed={seed}"] if seed is not None else [])]
+    config = load_config(preset, files or (), chosen, algorithm=algo, env=env)
+    if config.population is None:
+        raise UserError(
+            "evolve needs a population: section, as in -m population.name=pbt. Without one, baldwin train trains a single policy"
+        )
+    _train(lambda: start(config, out_dir), quiet)
 
 
 @app.command()
@@ -132,6 +166,17 @@ def resume(directory: RunDir, overrides: Overrides = None, trust: Trust = False,
         return run
 
     _train(prepare, quiet)
+
+
+def _single(config: RunConfig) -> RunConfig:
+    """Refuse a config with a population, unless it only replays a schedule."""
+    if config.population and config.population.name != "schedule":
+        searched = ", ".join(config.population.search)
+        raise UserError(
+            f"this config has a population ({config.population.name}{f' over {searched}' if searched else ''}): baldwin evolve trains it. "
+            "To train a single policy: -m population=null"
+        )
+    return config
 
 
 def _train(prepare: Callable[[], Any], quiet: bool) -> None:
@@ -167,13 +212,26 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Of the episodes' seeds; training never sees them.")] = 0,
     checkpoint: Annotated[int | None, typer.Option(metavar="K", min=0, help="The generation; default: the newest checkpoint.")] = None,
+    member: Annotated[
+        str | None, typer.Option(metavar="best|K|front", help="Of a population: the best member, that of this number, or all of the front.")
+    ] = None,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Play the greedy policy on held-out seeds: mean, std, IQM, 95 % confidence interval."""
     from baldwin.runs.evaluation import evaluate_run
 
-    found = evaluate_run(directory, episodes, seed, checkpoint, trust)
+    if member == "front":
+        from baldwin.runs.members import front
+
+        rows = {number: evaluate_run(directory, episodes, seed, None, trust, str(number)) for number in front(directory)}
+        if as_json:
+            print(json.dumps([{"member": number, **row.as_dict()} for number, row in rows.items()]))
+        else:
+            for number, row in rows.items():
+                out.print(f"member {number}: mean {row.mean:.2f}  std {row.std:.2f}", highlight=False, markup=False)
+        return
+    found = evaluate_run(directory, episodes, seed, checkpoint, trust, member)
     if as_json:
         print(json.dumps(found.as_dict()))
         return
@@ -194,13 +252,14 @@ def render(
         int | None, typer.Option(metavar="K", min=0, help="Any generation, from the journal; default: the newest checkpoint.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the episodes.")] = 0,
+    member: Annotated[str | None, typer.Option(metavar="best|K", help="Of a population: the best member, or that of this number.")] = None,
     trust: Trust = False,
 ) -> None:
     """Film the greedy policy; needs no screen."""
     from baldwin.runs.video import render_run
 
     with err.status("loading the policy") as status:
-        path, returns = render_run(directory, video, episodes, generation, seed, trust, status.update)
+        path, returns = render_run(directory, video, episodes, generation, seed, trust, status.update, member)
     out.print(f"video: {path}  returns: {', '.join(f'{r:.1f}' for r in returns)}", markup=False, highlight=False)
 
 
@@ -305,6 +364,46 @@ def league(
 
 
 @app.command()
+def lineage(
+    directory: RunDir,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the genealogy, the hyper-parameters of the winning line, and the front.")
+    ] = None,
+    schedule: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the winning line's schedule as a config for baldwin train -c FILE.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Who came from whom in a population, and with which hyper-parameters."""
+    from baldwin.runs.lineage import plot_lineage, read_lineage, winning_line, write_schedule
+
+    found = read_lineage(directory)
+    if plot:
+        plot_lineage(directory, plot)
+    if schedule:
+        write_schedule(directory, schedule)
+    if as_json:
+        print(json.dumps(found))
+        return
+    table = Table("round", "member", "operator", "parents", "score", "env steps", "hyper-parameters")
+    for record in winning_line(found):
+        table.add_row(
+            str(record["round"]),
+            str(record["member"]),
+            record["operator"],
+            ", ".join(map(str, record["parents"])),
+            "-" if record["score"] is None else f"{record['score']:,.1f}",
+            f"{record['env_steps']:,}",
+            "  ".join(f"{key} {_readable(value)}" for key, value in record["hyperparameters"].items()),
+        )
+    out.print(f"{len(found)} rounds; the line of the best member:", markup=False)
+    out.print(table, markup=False)
+    for what, path in (("picture", plot), ("schedule", schedule)):
+        if path:
+            out.print(f"{what}: {path}", markup=False)
+
+
+@app.command()
 def timeline(
     directory: RunDir,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the picture goes; default: timeline.png in the run.")] = None,
@@ -332,13 +431,13 @@ def timeline(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(metavar="presets|algorithms|envs", help="What to list.")],
+    what: Annotated[str, typer.Argument(metavar="presets|algorithms|populations|envs", help="What to list.")],
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Only names that match; * and ? are wildcards.")] = "*",
     algo: Annotated[str, typer.Option("--algo", metavar="PATTERN", help="presets: only of these algorithms.")] = "*",
     env: Annotated[str, typer.Option("--env", metavar="PATTERN", help="presets: only for these environments.")] = "*",
     as_json: Json = False,
 ) -> None:
-    """List presets, algorithms, or environments with the backend that would serve each."""
+    """List presets, algorithms, populations, or environments with the backend that would serve each."""
     from baldwin.runs.catalog import CATALOGS, matching
 
     rows = matching(pick(CATALOGS, what, "list")(), name=pattern, algorithm=algo, env=env)

@@ -249,6 +249,21 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
         self._policy = self._current_actor()
 
+    def weights(self) -> NDArray[np.float32]:
+        """Of all networks."""
+        return np.concatenate([network.vectors().ravel() for network in self.learner.networks().values()])
+
+    def set_weights(self, weights: NDArray[np.float32]) -> None:
+        """Replace all networks and their targets."""
+        used = 0
+        for network in self.learner.networks().values():
+            shape = network.vectors().shape
+            size = int(np.prod(shape))
+            network.reset(weights[used : used + size].reshape(shape))
+            used += size
+        self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
+        self._policy = self._current_actor()
+
     def state_dict(self) -> State:
         """Learner, replay position, open episodes, statistics, and segments that wait for earlier ones."""
         return super().state_dict() | {

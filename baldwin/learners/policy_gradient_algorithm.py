@@ -240,9 +240,17 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
 
     def set_policy_params(self, params: NDArray[np.float32]) -> None:
         """Replace the actor, with a fresh optimiser; critic and spread of actions stay."""
-        own = self.learner.nets.params.numpy().copy()
-        own[self.learner.nets.policy_rows] = params
-        self.learner.nets.set_params(own)
+        weights = self.weights()
+        weights[self.learner.nets.policy_rows] = params
+        self.set_weights(weights)
+
+    def weights(self) -> NDArray[np.float32]:
+        """Actor, critic and spread of actions."""
+        return np.asarray(self.learner.nets.params.numpy().copy(), np.float32)
+
+    def set_weights(self, weights: NDArray[np.float32]) -> None:
+        """Replace them, with a fresh optimiser."""
+        self.learner.nets.set_params(weights)
         self.learner.reset_optimizer()
         self._actors[max(self._actors)] = self._current_actor()
         self._policy = self._greedy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from baldwin.rollout import RESULT, RolloutSpec
 from baldwin.types import Algorithm, Arrays, Outcome, State, Trial, Worker
 
 RETURNS, STATE_HASH, STATE, SECONDS, LINE_STEPS = "returns", "state_sha256", "state", "seconds", "line_steps"
-SELECTION = 2  # the path of the seeds that members are compared on; held-out evaluations have others
+SELECTION = 3  # the path of the seeds that members are compared on; held-out evaluations have others
 MAX_WIDTH = 32  # environments of an evaluation
 Hyperparameters = dict[str, Value]
 
@@ -67,6 +68,8 @@ class TrainMember:
     fresh_optimizer: bool = False
     files: StateFiles | None = None  # where to write the state; None: it travels with the outcome
     params: NDArray[np.float32] | None = None  # of the policy, in place of those of the state: made by crossover or mutation
+    weights: NDArray[np.float32] | None = None  # the same of everything that is trained
+    inherit_training: bool = True  # False: the state is that before the training (baldwinian)
 
     @property
     def kind(self) -> str:
@@ -89,12 +92,13 @@ class TrainMember:
         own_worker = spec()  # one that no other member has used
         try:
             before = self._restore(algorithm)
+            state = {} if self.inherit_training else _genome(algorithm)
             train_for(algorithm, own_worker, self.steps)
             policy = algorithm.policy_state()
             evaluation = evaluate_policy(own_worker, policy, self.evaluation_seed, self.episodes, self.sections.env_spec.max_episode_steps)
         finally:
             own_worker.close()
-        content = pack_state({"algorithm": algorithm.state_dict(), "policy": dict(policy)})
+        content = pack_state((state or _genome(algorithm)) | {"policy": dict(policy)})
         name = self.files.write(content) if self.files else state_hash(content)
         arrays = dict(evaluation.arrays) | {
             STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8),
@@ -126,6 +130,8 @@ class TrainMember:
                 algorithm.reset_optimizer()
             if self.params is not None:
                 algorithm.set_policy_params(self.params)
+            if self.weights is not None:
+                algorithm.set_weights(self.weights)
         return algorithm.env_steps, algorithm.gradient_steps
 
     def _parent_state(self, parent: Parent) -> State:
@@ -134,6 +140,15 @@ class TrainMember:
         if self.files is None:
             raise BaldwinError("expected the content of the parent's state, since there are no files to read it from")
         return self.files.load(parent.state_sha256)
+
+
+def _genome(algorithm: Algorithm) -> State:
+    """What descendants go on from, and the parts of it that operators recombine."""
+    found: State = {"algorithm": algorithm.state_dict(), "params": np.array(algorithm.policy_state()["params"])}
+    if isinstance(algorithm, BaseAlgorithm):
+        with contextlib.suppress(BaldwinError):  # a hybrid has none
+            found["weights"] = algorithm.weights()
+    return found
 
 
 def train_for(algorithm: Algorithm, worker: Worker, steps: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +49,8 @@ class Plan:
     copied: bool = False
     fresh_optimizer: bool = False
     params: NDArray[np.float32] | None = None
+    weights: NDArray[np.float32] | None = None
+    inherit_training: bool = True
 
 
 class Population(BaseAlgorithm):
@@ -150,7 +151,7 @@ class Population(BaseAlgorithm):
             member=plan.member,
             sections=with_hyperparameters(context.sections, plan.hyperparameters),
             seed=plan.seed,
-            steps=plan.steps or config.steps,
+            steps=config.steps if plan.steps is None else plan.steps,
             evaluation_seed=context.seed,
             episodes=config.episodes,
             parent=parent,
@@ -158,6 +159,8 @@ class Population(BaseAlgorithm):
             fresh_optimizer=plan.fresh_optimizer,
             files=self.files if context.shared_files else None,
             params=plan.params,
+            weights=plan.weights,
+            inherit_training=plan.inherit_training,
         )
 
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
@@ -275,16 +278,12 @@ class Population(BaseAlgorithm):
         """Continue from a `state_dict`."""
         super().load_state_dict(state)
         self.members = [Member.from_state(m) for m in state["members"]]
-        self._plans = {int(ticket): _plan_from_state(plan) for ticket, plan in state["plans"].items()}
+        self._plans = {int(ticket): Plan(**plan) for ticket, plan in state["plans"].items()}
         self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
         self._used = {int(version): list(names) for version, names in state["used"].items()}
         self._lineage = []
 
 
 def _plan_state(plan: Plan) -> State:
-    state: dict[str, Any] = asdict(plan)
-    return state | {"params": {} if plan.params is None else {"params": plan.params}}
-
-
-def _plan_from_state(state: State) -> Plan:
-    return Plan(**(state | {"params": state["params"].get("params")}))
+    """Without arrays that are not there."""
+    return {name: value for name, value in asdict(plan).items() if value is not None}

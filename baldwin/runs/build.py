@@ -88,7 +88,7 @@ def build_population(config: RunConfig, sections: Sections, folder: Path | None)
     Raises:
         ConfigError: a range that cannot be searched, or an algorithm that cannot be a member.
     """
-    assert config.population is not None  # noqa: S101 - for mypy
+    assert config.population is not None
     config.population.check_search(sections)
     if getattr(config.algorithm, "actor_lag", 0):
         raise ConfigError("population: a member is trained in one process, where nothing is collected meanwhile: set algorithm.actor_lag=0")

@@ -37,6 +37,13 @@ def algorithms() -> list[Row]:
     ]
 
 
+def populations() -> list[Row]:
+    """Algorithms over members, those of plugins included."""
+    from baldwin.populations import POPULATIONS
+
+    return [{"name": name, "summary": entry.summary, "paper": entry.paper, "about": entry.summary} for name, entry in POPULATIONS.items()]
+
+
 def envs() -> list[Row]:
     """Environments, with the backend that would serve each."""
     from baldwin.envs import list_envs
@@ -54,4 +61,4 @@ def matching(rows: list[Row], **patterns: str) -> list[Row]:
     return [row for row in rows if all(match(row, field, pattern) for field, pattern in patterns.items())]
 
 
-CATALOGS: dict[str, Callable[[], list[Row]]] = {"presets": presets, "algorithms": algorithms, "envs": envs}
+CATALOGS: dict[str, Callable[[], list[Row]]] = {"presets": presets, "algorithms": algorithms, "populations": populations, "envs": envs}

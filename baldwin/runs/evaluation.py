@@ -16,6 +16,7 @@ from baldwin.runs.build import evaluation_jobs, probe_env
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import policy_arrays, trusted_config
+from baldwin.runs.members import member_policy
 from baldwin.types import CENTER, Shared
 
 FRESH = 1  # seeds that training never evaluates on
@@ -44,8 +45,10 @@ class Evaluation:
         return asdict(self)
 
 
-def evaluate_run(path: Path, episodes: int = 100, seed: int = 0, generation: int | None = None, trust: bool = False) -> Evaluation:
-    """Play the saved policy greedily.
+def evaluate_run(
+    path: Path, episodes: int = 100, seed: int = 0, generation: int | None = None, trust: bool = False, member: str | None = None
+) -> Evaluation:
+    """Play the saved policy greedily; `member` of a population: best, or a number.
 
     Raises:
         EnvironmentFailure: an episode failed.
@@ -53,7 +56,7 @@ def evaluate_run(path: Path, episodes: int = 100, seed: int = 0, generation: int
     """
     directory = RunDirectory.find(path)
     config = trusted_config(directory, trust)
-    policy, generation = policy_arrays(directory, generation, trust)
+    policy, generation = member_policy(directory, member) if member else policy_arrays(directory, generation, trust)
     reference = {name.removeprefix(REFERENCE): array for name, array in policy.items() if name.startswith(REFERENCE)}
     env_spec = probe_env(config)
     executor = InlineExecutor(WorkerSpec(config.env, env_spec, config.policy, reference), config.executor)

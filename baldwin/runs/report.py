@@ -18,6 +18,7 @@ from baldwin.ops.shaping import Vector
 from baldwin.ops.statistics import bootstrap_interval, iqm
 from baldwin.runs.checkpoint import newest_checkpoint
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.members import describe_members
 from baldwin.runs.metrics import read_metrics
 
 log = logging.getLogger("baldwin")
@@ -57,6 +58,8 @@ def describe_run(path: Path) -> dict[str, Any]:
         "failures": info.get("failures", []),
         "damaged": complaints + damaged_lines,
         "machine": machine,
+        **(describe_members(checkpoint.state) if checkpoint and config.population else {}),
+        **{name: line[name] for line in lines[::-1][:4] for name in ("hypervolume", "coverage", "qd_score") if name in line},
     }
 
 

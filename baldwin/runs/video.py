@@ -19,6 +19,7 @@ from baldwin.ops import seeds
 from baldwin.runs.build import probe_env
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import greedy_policy, policy_arrays, trusted_config
+from baldwin.runs.members import member_policy
 
 MAX_FPS = {".mp4": 50, ".gif": 25}  # what players show smoothly; a gif of more is only larger
 
@@ -31,8 +32,11 @@ def render_run(
     seed: int = 0,
     trust: bool = False,
     progress: Callable[[str], None] = lambda text: None,
+    member: str | None = None,
 ) -> tuple[Path, list[float]]:
     """Film episodes of the policy; returns the file and the episodes' returns. `progress` is told what is being done.
+
+    `member` of a population: best, or a number.
 
     Raises:
         UserError: an unknown format, or an environment that cannot draw.
@@ -40,8 +44,8 @@ def render_run(
     directory = RunDirectory.find(path)
     config = trusted_config(directory, trust)
     config = config.model_copy(update={"env": config.env.model_copy(update={"backend": "gymnasium"})})  # only that one can draw
-    arrays, generation = policy_arrays(directory, generation, trust)
-    video = video or directory.path / f"generation-{generation:06d}.mp4"
+    arrays, generation = member_policy(directory, member) if member else policy_arrays(directory, generation, trust)
+    video = video or directory.path / f"generation-{generation:06d}{f'-member-{member}' if member else ''}.mp4"
     max_fps = MAX_FPS.get(video.suffix.lower())
     if max_fps is None:
         raise UserError(f"--video takes a file that ends in {' or '.join(MAX_FPS)}; got {str(video)!r}")

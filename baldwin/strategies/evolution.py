@@ -229,6 +229,14 @@ class EvolutionAlgorithm(BaseAlgorithm):
             raise BaldwinError(f"{self._config.name} has no center that can be set between updates")
         set_center(params)
 
+    def weights(self) -> NDArray[np.float32]:
+        """The center."""
+        return self.strategy.center
+
+    def set_weights(self, weights: NDArray[np.float32]) -> None:
+        """Move the center."""
+        self.set_policy_params(weights)
+
     def state_dict(self) -> State:
         """The strategy's state, observation statistics, and this generation's results so far."""
         return super().state_dict() | {

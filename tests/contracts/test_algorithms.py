@@ -21,8 +21,8 @@ from baldwin.executors.config import WorkerFactory
 from baldwin.runs.build import build, evaluation_jobs
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.loop import Asked, Told, loop
-from baldwin.tree import join, split
 from baldwin.strategies import EvolutionAlgorithm
+from baldwin.tree import join, split
 from baldwin.types import CENTER, Algorithm, Result, Shared
 from tests.toys.contexts import toy_context
 from tests.toys.sphere import TARGET, SphereWorker

@@ -18,8 +18,8 @@ from baldwin.runs.checkpoint import MANIFEST, POLICY, STATE, read_checkpoint, wr
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import DTYPES, HEAD, MAGIC, Journal, encode, read_journal, to_safetensors
 from baldwin.runs.metrics import read_lines
-from baldwin.tree import join, split
 from baldwin.runs.trust import header_of, read_header
+from baldwin.tree import join, split
 from baldwin.types import Outcome
 
 examples = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])

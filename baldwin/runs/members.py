@@ -1,0 +1,63 @@
+"""The members of a population's run, as its newest checkpoint has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from baldwin.errors import UserError
+from baldwin.populations.states import StateFiles
+from baldwin.runs.checkpoint import newest_checkpoint
+from baldwin.runs.directory import RunDirectory
+from baldwin.types import Arrays, State
+
+BEST = "best"
+
+
+def member_policy(directory: RunDirectory, which: str) -> tuple[Arrays, int]:
+    """The greedy policy of a member, `best` or a number, and the generation of the checkpoint.
+
+    Raises:
+        UserError: there is no such member.
+        RunDirectoryError: its state is missing or damaged.
+    """
+    state, generation = population_state(directory)
+    trained = [m for m in state["members"] if m["state_sha256"]]
+    found = best_of(trained) if which == BEST else next((m for m in trained if str(m["id"]) == which), None)
+    if found is None:
+        names = ", ".join(str(m["id"]) for m in trained) or "none"
+        raise UserError(f"--member: expected {BEST} or the number of a member that was trained ({names}); got {which!r}")
+    return StateFiles(directory.members).load(found["state_sha256"])["policy"], generation
+
+
+def front(path: Path) -> list[int]:
+    """Numbers of the members that nobody dominates; where there is one objective, of the best."""
+    state, _ = population_state(RunDirectory.find(path))
+    best = best_of([m for m in state["members"] if m["state_sha256"]])
+    return [int(n) for n in state.get("front") or ([best["id"]] if best else [])]
+
+
+def population_state(directory: RunDirectory) -> tuple[State, int]:
+    """The state of the population at its newest good checkpoint, and its generation.
+
+    Raises:
+        UserError: it is no population, or has no checkpoint yet.
+    """
+    checkpoint, _ = newest_checkpoint(directory.checkpoints, directory.id)
+    if checkpoint is None or "members" not in checkpoint.state:
+        raise UserError(f"{directory.path} is not the run of a population (baldwin evolve), or has no checkpoint yet")
+    return checkpoint.state, checkpoint.generation
+
+
+def best_of(members: list[State]) -> State | None:
+    """The one with the highest score."""
+    known = [m for m in members if m["score"] == m["score"]]
+    return max(known, key=lambda m: m["score"]) if known else None
+
+
+def describe_members(state: State) -> dict[str, Any]:
+    """What `baldwin show` tells of a population."""
+    shown = ("id", "score", "rounds", "line_steps", "hyperparameters", "results", "state_sha256")
+    members = [{key: None if m[key] != m[key] else m[key] for key in shown} for m in state["members"]]
+    best = best_of(state["members"])
+    return {"members": members, "best": best["id"] if best else None}
