@@ -70,9 +70,9 @@ def test_elites() -> None:
 
 
 def test_distribution_of_elites_by_hand() -> None:
-    mean, std = elite_distribution([[0, 1, 0], [2, 1, 9]], std_floor=0.1)
-    assert_array_equal(mean, [1, 1, 4.5])
-    assert_array_equal(std, [1, 0.1, 1])  # population deviation 1; 0 raised to the floor; 4.5 cut at the cap
+    mean, std = elite_distribution([[0, 1, 0], [1, 1, 9]], std_floor=0.1)
+    assert_array_equal(mean, [0.5, 1, 4.5])
+    assert_array_equal(std, [0.5, 0.1, 1])  # population deviation 1/2; 0 raised to the floor; 4.5 cut at the cap
 
 
 def test_with_one_elite_and_no_floor_everybody_is_its_copy() -> None:
