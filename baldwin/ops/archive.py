@@ -49,8 +49,15 @@ def insert(elites: Array, cells: ArrayLike, fitness: ArrayLike) -> tuple[Array, 
     """The elites [C] after individuals with this fitness [N] came to these cells [N], and who of them [N] is an elite now.
 
     An individual takes its cell if it is strictly better than who is there; of several, the best does, of equals the first. NaN is never better.
+
+    Raises:
+        ConfigError: not one cell for each individual, or a cell that the grid does not have.
     """
     cells, f = np.asarray(cells, np.int64), np.asarray(fitness, np.float64)
+    if cells.shape != f.shape or not ((cells >= 0) & (cells < len(elites))).all():
+        raise ConfigError(
+            f"expected one cell between 0 and {len(elites) - 1} for each of {f.size} individuals; got {cells[:5].tolist()} ..."
+        )
     f = np.where(np.isnan(f), EMPTY, f)
     best_first = np.lexsort((-f, cells))  # stable
     champion = np.zeros(len(f), np.bool_)

@@ -61,10 +61,17 @@ def next_weights(
 ) -> Array:
     """New weights [N, D]: the `elitism` best elites keep theirs, all others are drawn from the normal distribution of the elites.
 
+    A member whose weights [D] are not finite is never an elite, whatever its fitness.
+
     Raises:
-        ConfigError: see `elite_indices` and `elite_distribution`.
+        ConfigError: not one fitness for each member, a negative elitism, or what `elite_indices` and `elite_distribution` refuse.
     """
-    x, elites = np.asarray(weights, np.float64), elite_indices(fitness, share)
+    x, f = np.asarray(weights, np.float64), np.asarray(fitness, np.float64)
+    if x.ndim != 2 or f.shape != (len(x),) or elitism < 0:
+        raise ConfigError(
+            f"expected weights [N, D], fitness [N] and elitism >= 0; got the shapes {list(x.shape)} and {list(f.shape)}, elitism {elitism}"
+        )
+    elites = elite_indices(np.where(np.isfinite(x).all(1), f, np.nan), share)
     mean, std = elite_distribution(x[elites], std_floor, std_cap)
     new = mean + std * rng.standard_normal(x.shape)
     kept = elites[:elitism]

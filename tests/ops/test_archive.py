@@ -67,6 +67,8 @@ def test_coverage_and_qd_score() -> None:
         (lambda: cell_index([[0.5, np.nan]], LOW, HIGH, BINS), "belongs to no cell"),
         (lambda: cell_index([[0.5, 0.5]], [0, 0], [1, 0], BINS), "low < high"),
         (lambda: cell_index([[0.5, 0.5]], LOW, HIGH, (4, 0)), "at least one bin"),
+        (lambda: insert(empty_grid((3,)), [-1], [1.0]), "between 0 and 2 for each of 1 individuals; got .-1"),
+        (lambda: insert(empty_grid((3,)), [0], [1.0, 2.0]), "for each of 2 individuals"),
     ],
 )
 def test_refusals(call: Callable[[], object], says: str) -> None:

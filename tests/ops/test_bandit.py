@@ -70,9 +70,9 @@ def test_elites() -> None:
 
 
 def test_distribution_of_elites_by_hand() -> None:
-    mean, std = elite_distribution([[0, 1, 0], [2, 1, 9]], std_floor=0.1)
-    assert_array_equal(mean, [1, 1, 4.5])
-    assert_array_equal(std, [1, 0.1, 1])  # population deviation 1; 0 raised to the floor; 4.5 cut at the cap
+    mean, std = elite_distribution([[0, 1, 0], [1, 1, 9]], std_floor=0.1)
+    assert_array_equal(mean, [0.5, 1, 4.5])
+    assert_array_equal(std, [0.5, 0.1, 1])  # population deviation 1/2; 0 raised to the floor; 4.5 cut at the cap
 
 
 def test_with_one_elite_and_no_floor_everybody_is_its_copy() -> None:
@@ -86,6 +86,11 @@ def test_the_best_keep_their_weights_and_place() -> None:
     new = next_weights(weights, np.arange(10.0), np.random.default_rng(1), elitism=2, std_floor=0.1)
     assert_array_equal(new[[8, 9]], weights[[8, 9]])
     assert (new[:8] != weights[:8]).all()
+
+
+def test_a_member_with_weights_that_are_not_finite_is_never_an_elite() -> None:
+    new = next_weights([[np.nan, 0], [1, 2], [3, 4]], [9, 5, 1], np.random.default_rng(0))
+    assert_array_equal(new, [[1, 2]] * 3)
 
 
 def test_new_weights_have_the_elites_moments() -> None:
@@ -160,6 +165,8 @@ def test_the_least_selected_is_removed_when_it_is_far_behind() -> None:
         (lambda rng: elite_indices([np.nan, -np.inf], 0.5), "no elite"),
         (lambda rng: elite_distribution([[1, np.nan]]), "finite weights"),
         (lambda rng: elite_distribution([[1, 2]], std_floor=2), "std_floor <= std_cap"),
+        (lambda rng: next_weights(np.zeros((3, 2)), [1, 2], rng), r"the shapes \[3, 2\] and \[2\]"),
+        (lambda rng: next_weights(np.zeros((2, 2)), [1, 2], rng, elitism=-1), "elitism >= 0"),
     ],
 )
 def test_refusals(call: Callable[[np.random.Generator], object], says: str) -> None:
