@@ -253,6 +253,10 @@ class BaseAlgorithm(ABC):
         """
         raise BaldwinError(f"{type(self).__name__} cannot take weights from elsewhere")
 
+    def set_obs_moments(self, moments: NDArray[np.float64]) -> None:
+        """Go on with other observation statistics, as `Moments.pack` gives them. Called between updates, before weights are set."""
+        return
+
     def _open_tickets(self, number: int, tickets: Sequence[int]) -> int:
         """Open the tickets of a job; returns its number."""
         self._open |= dict.fromkeys(tickets, number)

@@ -153,6 +153,66 @@ def evolve(
 
 
 @app.command()
+def sweep(
+    preset: Annotated[
+        str | None, typer.Argument(metavar="[PRESET|DIR]", help="A preset; or the directory of a sweep, to see its table again.")
+    ] = None,
+    algo: Annotated[str | None, typer.Option("--algo", metavar="NAME", help="The algorithm; default: es.")] = None,
+    env: Annotated[str | None, typer.Option("--env", metavar="ID", help="Any environment.")] = None,
+    files: Annotated[list[Path] | None, typer.Option("-c", metavar="FILE ...", help="YAML files, merged over the preset.")] = None,
+    overrides: Overrides = None,
+    trials: Annotated[int, typer.Option(min=1, help="Sets of hyper-parameters.")] = 20,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
+    steps: Annotated[int | None, typer.Option(min=1, help="Environment steps of each run; default: those of the preset.")] = None,
+    sampler: Annotated[str, typer.Option(metavar="NAME", help="random, grid; by Optuna: tpe, cma-es, gp, qmc.")] = "random",
+    pruner: Annotated[str, typer.Option(metavar="NAME", help="none; by Optuna: median, halving, hyperband.")] = "none",
+    rungs: Annotated[int, typer.Option(min=1, help="Evaluations of a run; a pruner decides after each.")] = 1,
+    out_dir: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The same as -m run.seed=N.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw parallel coordinates and importances.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Compare values of hyper-parameters by independent runs: -m 'algorithm.lr={log: [1e-5, 1e-2]}'. Ctrl-C saves; baldwin resume DIR goes on."""
+    from baldwin.runs.sweeps import plot_sweep, sweep_table
+
+    if preset is not None and (Path(preset) / "config.yaml").is_file():
+        directory = Path(preset)
+    else:
+        start_server()
+        from baldwin.config import load_config
+        from baldwin.runs.run import start
+
+        own = ["name=sweep", f"trials={trials}", f"seeds={seeds}", f"rungs={rungs}", f"sampler={sampler}", f"pruner={pruner}"]
+        own = [f"population.{text}" for text in own]
+        chosen = [*own, *(overrides or ()), *([f"run.seed={seed}"] if seed is not None else [])]
+        first = load_config(preset, files or (), chosen, algorithm=algo, env=env)
+        budget = steps or first.stop.env_steps
+        if budget is None:
+            raise UserError("sweep needs --steps: the preset has no stop.env_steps")
+        stop = ["run.checkpoint_every=1", f"run.evaluate_every={10**9}", f"population.steps={budget}"]
+        config = load_config(preset, files or (), [*chosen, *stop], algorithm=algo, env=env)
+        run = start(config.model_copy(update={"stop": type(config.stop)(generations=trials)}), out_dir)
+        directory = run.directory.path
+        _train(lambda: run, quiet or as_json, summary=False)
+    rows = sweep_table(directory)
+    if plot:
+        plot_sweep(directory, plot)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    names = list(rows[0]["hyperparameters"]) if rows else []
+    table = Table("trial", "median", "min", "max", "env steps", "", *names)
+    for row in rows:
+        known = [score for score in row["scores"] if score is not None]
+        numbers = [row["median"], min(known, default=None), max(known, default=None)]
+        values = (_readable(row["hyperparameters"][name]) for name in names)
+        table.add_row(str(row["trial"]), *map(_readable, numbers), f"{row['env_steps']:,}", "pruned" if row["pruned"] else "", *values)
+    out.print(table, markup=False)
+    out.print(f"run directory: {directory}" + (f"\npicture: {plot}" if plot else ""), markup=False)
+
+
+@app.command()
 def resume(directory: RunDir, overrides: Overrides = None, trust: Trust = False, quiet: Quiet = False) -> None:
     """Continue a run exactly where it stopped, also after kill -9. -m may change stop, run and executor."""
     start_server()
@@ -179,7 +239,7 @@ def _single(config: RunConfig) -> RunConfig:
     return config
 
 
-def _train(prepare: Callable[[], Any], quiet: bool) -> None:
+def _train(prepare: Callable[[], Any], quiet: bool, summary: bool = True) -> None:
     from baldwin.runs.interrupt import Signals
     from baldwin.runs.progress import make_progress
     from baldwin.runs.report import plot_run
@@ -198,6 +258,8 @@ def _train(prepare: Callable[[], Any], quiet: bool) -> None:
             err.print(f"stopped at generation {run.algorithm.version}; saved. Go on with: baldwin resume {path}", markup=False)
             raise typer.Exit(130) from None
     curve = plot_run(run.directory)
+    if not summary:
+        return
     out.print(
         f"done ({run.stopped_by}): score {run.score:.2f} at generation {run.algorithm.version}, {run.algorithm.env_steps:,} env steps, "
         f"{run.clock.wall:.1f} s\nparams_sha256 {run.params_sha256()}\ncurve: {curve}\nwatch it: baldwin render {path}",

@@ -249,6 +249,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
         self._policy = self._current_actor()
 
+    def set_obs_moments(self, moments: NDArray[np.float64]) -> None:
+        """Replace the observation statistics."""
+        self.moments = Moments.unpack(moments)
+        self.learner.normalize(self.moments)
+
     def weights(self) -> NDArray[np.float32]:
         """Of all networks."""
         return np.concatenate([network.vectors().ravel() for network in self.learner.networks().values()])

@@ -244,6 +244,10 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         weights[self.learner.nets.policy_rows] = params
         self.set_weights(weights)
 
+    def set_obs_moments(self, moments: NDArray[np.float64]) -> None:
+        """Replace the observation statistics."""
+        self.moments = Moments.unpack(moments)
+
     def weights(self) -> NDArray[np.float32]:
         """Actor, critic and spread of actions."""
         return np.asarray(self.learner.nets.params.numpy().copy(), np.float32)

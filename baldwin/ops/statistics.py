@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -125,3 +126,19 @@ def _sample(values: ArrayLike) -> Vector:
     if len(x) < 2 or not np.isfinite(x).all():
         raise ConfigError(f"Welch's test needs at least two finite values in each sample; got {x[:5].tolist()} ({len(x)} values)")
     return x
+
+
+def explained_share(values: Sequence[Any], scores: ArrayLike, bins: int = 4) -> float:
+    """The share of the variance of the scores [N] that is between groups of equal values, or quantiles of numbers (correlation ratio, eta squared)."""
+    y = np.asarray(scores, np.float64)
+    total = float(((y - y.mean()) ** 2).sum())
+    if not total:
+        return 0.0
+    if len(set(map(str, values))) > bins and all(isinstance(v, int | float) for v in values):
+        edges = np.quantile(np.asarray(values, np.float64), np.linspace(0, 1, bins + 1)[1:-1])
+        groups = np.searchsorted(edges, np.asarray(values, np.float64), side="right")
+    else:
+        names = sorted(set(map(str, values)))
+        groups = np.array([names.index(str(v)) for v in values])
+    between = sum(float((groups == g).sum()) * (float(y[groups == g].mean()) - float(y.mean())) ** 2 for g in np.unique(groups))
+    return between / total

@@ -69,6 +69,7 @@ class TrainMember:
     files: StateFiles | None = None  # where to write the state; None: it travels with the outcome
     params: NDArray[np.float32] | None = None  # of the policy, in place of those of the state: made by crossover or mutation
     weights: NDArray[np.float32] | None = None  # the same of everything that is trained
+    obs_moments: NDArray[np.float64] | None = None  # observation statistics that come with them
     inherit_training: bool = True  # False: the state is that before the training (baldwinian)
 
     @property
@@ -130,6 +131,8 @@ class TrainMember:
                 algorithm.reset_optimizer()
             if self.params is not None:
                 algorithm.set_policy_params(self.params)
+            if self.obs_moments is not None:
+                algorithm.set_obs_moments(self.obs_moments)
             if self.weights is not None:
                 algorithm.set_weights(self.weights)
         return algorithm.env_steps, algorithm.gradient_steps

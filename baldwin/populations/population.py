@@ -50,6 +50,7 @@ class Plan:
     fresh_optimizer: bool = False
     params: NDArray[np.float32] | None = None
     weights: NDArray[np.float32] | None = None
+    obs_moments: NDArray[np.float64] | None = None
     inherit_training: bool = True
 
 
@@ -160,6 +161,7 @@ class Population(BaseAlgorithm):
             files=self.files if context.shared_files else None,
             params=plan.params,
             weights=plan.weights,
+            obs_moments=plan.obs_moments,
             inherit_training=plan.inherit_training,
         )
 

@@ -229,6 +229,10 @@ class EvolutionAlgorithm(BaseAlgorithm):
             raise BaldwinError(f"{self._config.name} has no center that can be set between updates")
         set_center(params)
 
+    def set_obs_moments(self, moments: NDArray[np.float64]) -> None:
+        """Replace the observation statistics."""
+        self.moments = Moments.unpack(moments)
+
     def weights(self) -> NDArray[np.float32]:
         """The center."""
         return self.strategy.center
