@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from baldwin.config import load_config
-from baldwin.config.importers import import_config, render_config
+from baldwin.config.importers import asac, import_config, render_config, zoo
 from baldwin.config.importers.aesrl import ALGORITHMS, DEFAULTS, rules_for
 from baldwin.config.importers.literals import parse_literal
 from baldwin.config.importers.steps import checkpoints_for
@@ -157,6 +160,21 @@ BipedalWalker-v3:
     assert "nothing is lost" in rows["use_sde"].note
 
 
+def test_zoo_wrappers_and_updates_after_episodes(tmp_path: Path) -> None:
+    text = """
+Track-v0:
+  env_wrapper:
+    - gymnasium.wrappers.TimeLimit: {max_episode_steps: 500}
+    - rl_zoo3.wrappers.HistoryWrapper: {horizon: 5}
+  train_freq: [1, "episode"]
+  gradient_steps: -1
+"""
+    config, rows = imported("zoo", write(tmp_path, "sac.yml", text), env="Track-v0")
+    assert (config.env.max_episode_steps, config.algorithm.updates_per_step) == (500, 1.0)  # type: ignore[attr-defined]
+    assert "HistoryWrapper; wrap the environment" in rows["env_wrapper"].note
+    assert "not after episodes" in rows["train_freq"].note
+
+
 def test_zoo_td3_and_a2c(tmp_path: Path) -> None:
     text = "HalfCheetahBulletEnv-v0: {noise_type: normal, noise_std: 0.2, gradient_steps: 1000, train_freq: 1000, learning_rate: 1e-3}"
     config, _ = imported("zoo", write(tmp_path, "td3.yml", text), env="HalfCheetahBulletEnv-v0")
@@ -171,7 +189,7 @@ def test_zoo_td3_and_a2c(tmp_path: Path) -> None:
 
 
 def test_aesrl(tmp_path: Path) -> None:
-    settings = {
+    options = {
         "algorithm": "AES-RL",
         "env_name": "Swimmer-v2",
         "hidden": [256, 256],
@@ -186,7 +204,7 @@ def test_aesrl(tmp_path: Path) -> None:
         "num_actor_worker": 5,
         "num_critic_worker": 1,
     }
-    config, rows = imported("aesrl", write(tmp_path, "aesrl.json", json.dumps(settings)))
+    config, rows = imported("aesrl", write(tmp_path, "aesrl.json", json.dumps(options)))
     aes: Any = config.algorithm
     assert (config.env.id, aes.name, config.executor.workers, config.stop.learning_steps) == ("Swimmer-v5", "aes-rl", 6, 1_000_000)
     assert (aes.strategy.mean_rule, aes.strategy.scale, aes.strategy.variance_rule, aes.strategy.memory) == (
@@ -207,8 +225,8 @@ def test_aesrl_every_algorithm_loads(name: str, tmp_path: Path) -> None:
     population = {"population_size": 10} if name in ("CEM-RL", "P-CEM-RL", "ACEM-RL") else {}
     individuals = {"cemrl_rl_population": 5} if name in ("CEM-RL", "P-CEM-RL") else {}
     ratio = {"aesrl_rl_ratio": 0.5} if name in ("AES-RL", "ACEM-RL", "(1+1)-ES") else {}
-    settings = {"algorithm": name, "aesrl_mean_update_param": 2000, **population, **individuals, **ratio}
-    config, rows = imported("aesrl", write(tmp_path, "x.json", json.dumps(settings)))
+    options = {"algorithm": name, "aesrl_mean_update_param": 2000, **population, **individuals, **ratio}
+    config, rows = imported("aesrl", write(tmp_path, "x.json", json.dumps(options)))
     found: Any = config.algorithm
     assert found.name == ALGORITHMS[name]
     assert config.env.id == "HalfCheetah-v5"
@@ -219,7 +237,7 @@ def test_aesrl_every_algorithm_loads(name: str, tmp_path: Path) -> None:
     if name == "TD3":
         assert (found.exploration_noise, found.policy_delay, found.start_steps, config.stop.env_steps) == (0.1, 2, 10_000, 1_000_000)
     assert set(DEFAULTS) <= set(rules_for(ALGORITHMS[name]))
-    assert set(settings) <= set(rows)
+    assert set(options) <= set(rows)
 
 
 ASAC = """
@@ -327,8 +345,48 @@ def test_what_is_no_literal_is_refused(text: str) -> None:
 )
 def test_checkpoints_fit_the_replay_buffer(n_envs: int, rollout_length: int, keys: dict[str, int]) -> None:
     assert checkpoints_for(n_envs, rollout_length) == keys
-    settings = {"env.id": "Pendulum-v1", "algorithm.name": "sac", "algorithm.n_envs": n_envs, "algorithm.rollout_length": rollout_length}
-    load_config(overrides=[f"{key}={value}" for key, value in (settings | keys).items()])
+    fields = {"env.id": "Pendulum-v1", "algorithm.name": "sac", "algorithm.n_envs": n_envs, "algorithm.rollout_length": rollout_length}
+    load_config(overrides=[f"{key}={value}" for key, value in (fields | keys).items()])
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.lists(st.integers(), max_size=2),
+    st.just({"a": [1]}),
+    st.just(date(2020, 1, 1)),
+)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.data())
+def test_any_values_give_a_config_or_one_clear_message(tmp_path: Path, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["asac", "aesrl", *zoo.RULES]))
+    names = {"asac": list(asac.RULES), "aesrl": list(rules_for("aes-rl"))}.get(kind) or list(zoo.RULES[kind])
+    values = data.draw(st.dictionaries(st.sampled_from(names), JUNK, max_size=4))
+    if kind == "aesrl":
+        values |= {"algorithm": data.draw(st.sampled_from(list(ALGORITHMS)))}
+        text = json.dumps(values, default=str)
+    elif kind == "asac":
+        tree: dict[str, Any] = {}
+        for name, value in values.items():
+            section, _, key = name.partition(".")
+            tree[section] = {**(tree.get(section) or {}), key: value} if key else value
+        text = yaml.safe_dump(tree)
+    else:
+        text = yaml.safe_dump({"Pendulum-v1": values})
+    path = write(tmp_path, f"{kind}.yml", text)
+    try:
+        found = import_config(kind if kind in ("asac", "aesrl") else "zoo", path, env="Pendulum-v1")
+    except ConfigError as error:
+        assert str(path) in str(error)
+    else:
+        json.dumps([row.as_dict() for row in found.rows])
+        written = write(tmp_path, "written.yaml", render_config(found, "zoo", path))
+        load_config(files=[written])
 
 
 def test_the_command_writes_a_config_and_says_what_became_of_each_key(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def import_config(kind: str, path: Path, *, env: str | None = None, algorithm: s
     for option in ("algorithm", "section"):
         if getattr(choice, option) is not None and option not in importer.takes:
             raise ConfigError(f"import {kind} takes no --{'algo' if option == 'algorithm' else option}: leave it out")
-    tree = importer.parse(read_text(path), str(path))
+    tree = _as_json(importer.parse(read_text(path), str(path)))
     if not isinstance(tree, dict) or not tree:
         raise ConfigError(f"{path}: expected a config of {importer.program}; got {'nothing' if not tree else type(tree).__name__}")
     try:
@@ -102,6 +102,15 @@ def render_config(imported: Imported, kind: str, path: Path) -> str:
     head = f"# From {clean_text(path.name, 100)}, a config of {IMPORTERS[kind].program}.\n"
     tree = json.loads(json.dumps(imported.tree))  # so that equal lists are written out, not as an alias of one of them
     return head + yaml.safe_dump({name: tree[name] for name in ORDER if name in tree}, sort_keys=False, default_flow_style=None)
+
+
+def _as_json(value: Any) -> Any:
+    """The same with dates and other things that only YAML has as text."""
+    if isinstance(value, dict):
+        return {str(key): _as_json(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_as_json(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _name(tree: Tree) -> str:

@@ -67,7 +67,7 @@ def apply_rules(
     Raises:
         ConfigError: a value that is not what its key takes.
     """
-    settings = {**defaults, **file, **options}
+    settings = {**dict.fromkeys(options), **defaults, **file, **options}  # options first, so that the config begins with them
     tree: Tree = dict(start)
     rows = []
     for key, value in settings.items():

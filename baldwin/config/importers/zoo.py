@@ -108,9 +108,18 @@ def _normalize(value: Any, settings: Settings) -> Converted:
 
 
 def _wrappers(value: Any, settings: Settings) -> Converted:
-    names = [next(iter(w)) if isinstance(w, Mapping) else str(w) for w in (value if isinstance(value, list) else [value] if value else [])]
-    others = [name for name in names if not name.endswith("AtariWrapper")]
-    keys = {"env.atari.clip_reward": True, "env.atari.end_on_life_loss": True} if len(others) < len(names) else {}
+    """Wrappers of Atari games and time limits; each is a name, or a map from its name to its arguments."""
+    keys: dict[str, Any] = {}
+    others = []
+    for wrapper in value if isinstance(value, list) else [value] if value else []:
+        name, options = next(iter(wrapper.items())) if isinstance(wrapper, Mapping) else (str(wrapper), {})
+        kind = name.rpartition(".")[2]
+        if kind == "AtariWrapper":
+            keys |= {"env.atari.clip_reward": True, "env.atari.end_on_life_loss": True}
+        elif kind == "TimeLimit":
+            keys["env.max_episode_steps"] = whole(options["max_episode_steps"])
+        else:
+            others.append(name)
     return keys, f"not there: {', '.join(others)}; wrap the environment in a class of your own" if others else ""
 
 
@@ -252,7 +261,7 @@ _OFF_POLICY: dict[str, Rule] = _ANY | {
     "buffer_size": same("algorithm.buffer_size"),
     "learning_starts": same("algorithm.start_steps"),
     "train_freq": _train_freq,
-    "gradient_steps": absent("part of algorithm.updates_per_step"),
+    "gradient_steps": absent("see train_freq"),
     "tau": same("algorithm.tau"),
     "n_steps": same("algorithm.n_step"),
     "replay_buffer_class": absent("hindsight replay and other buffers are not there", off=(None,)),
