@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-WIDE = None if sys.stdout.isatty() else 160  # a file or a pipe has no width of its own
-out, err = Console(soft_wrap=True, width=WIDE), Console(stderr=True, soft_wrap=True)
+WIDTH = 160  # of a file or a pipe, which have none of their own
+out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
+err = Console(stderr=True, soft_wrap=True, width=None if sys.stderr.isatty() else WIDTH)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -14,6 +14,7 @@ from rich.table import Table
 from baldwin import __version__
 from baldwin.cli.cluster import cluster
 from baldwin.cli.console import Json, err, out
+from baldwin.cli.importing import import_
 from baldwin.errors import BaldwinError, UserError, pick
 from baldwin.processes import start_server
 
@@ -510,6 +511,7 @@ def list_(
         print(f"{row['name']:40} {row['about']}")
 
 
+app.command("import")(import_)
 app.add_typer(cluster, name="cluster")
 
 

@@ -168,7 +168,12 @@ def dump_config(config: RunConfig) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
 
-def _read_file(path: Path) -> Tree:
+def read_text(path: Path) -> str:
+    """The text of a config file.
+
+    Raises:
+        ConfigError: it cannot be read, is no text, or is too long.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_CHARACTERS + 1)
@@ -177,7 +182,11 @@ def _read_file(path: Path) -> Tree:
         raise ConfigError(f"cannot read {str(path)[:200]!r}: {reason}") from error
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"cannot read {path}: expected a config of at most {MAX_CHARACTERS:,} characters")
-    tree = parse_yaml(text, str(path))
+    return text
+
+
+def _read_file(path: Path) -> Tree:
+    tree = parse_yaml(read_text(path), str(path))
     if tree is None:
         return {}
     if not isinstance(tree, dict):

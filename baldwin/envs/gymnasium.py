@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.envs import live
+from baldwin.envs import dmc, live, pybullet
 from baldwin.envs.asynchronous import World, check_alike
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
 from baldwin.envs.match_env import ANY, MatchEnv, make_player
@@ -32,7 +32,7 @@ OLD_API = (
     "or return Gymnasium's values"
 )
 REWARD, ELAPSED, RESULT = "reward", "elapsed", "result"  # keys of info: reward components by name; frames of a step; after the end
-EXTRA_OF_MODULE = {"mujoco": "mujoco", "pygame": "classic", "ale_py": "atari", "Box2D": "box2d"}
+EXTRA_OF_MODULE = {"mujoco": "mujoco", "pygame": "classic", "ale_py": "atari", "Box2D": "box2d", "pybullet": "pybullet"}
 
 
 def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | None]:
@@ -50,7 +50,12 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
             return make_player(partial(new_world, **mode), **{**config.kwargs, **kw})
 
         return make_one, config.max_episode_steps
-    if module_name:
+    if config.id.startswith(dmc.PREFIX):
+        dmc.check_name(name)
+        return lambda **kw: dmc.DMControlEnv(name, **{**config.kwargs, **kw}), config.max_episode_steps
+    if config.id.startswith(pybullet.PREFIX):
+        pybullet.check_name(name)
+    elif module_name:
         where = f"env.id {config.id!r}"
         module = import_module(module_name, where, EnvironmentFailure)
         if name not in gym.registry:
@@ -73,6 +78,8 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
         env = gym.make(spec, max_episode_steps=-1, disable_env_checker=True, **{**game, **config.kwargs, **kwargs})
         return AtariGame(env, config.atari) if config.atari else env
 
+    if config.id.startswith(pybullet.PREFIX):
+        return lambda **kw: pybullet.ExactResets(partial(make, **kw), anew=name in pybullet.LEFTOVERS), limit
     return make, limit
 
 
@@ -83,7 +90,7 @@ def find_world(config: EnvConfig) -> Callable[..., World] | None:
         return partial(live.LiveWorld, config.id.removeprefix(live.PREFIX))
     if config.id.startswith(PREFIX):
         return partial(make_world, name)
-    if not module_name:
+    if not module_name or config.id.startswith((dmc.PREFIX, pybullet.PREFIX)):
         return None
     found = getattr(import_module(module_name, f"env.id {config.id!r}", EnvironmentFailure), name, None)
     return found if isinstance(found, type) and issubclass(found, World) else None
@@ -144,6 +151,8 @@ def describe(config: EnvConfig) -> EnvSpec:
     env = make_env(config)
     try:
         obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
+        if isinstance(env, dmc.DMControlEnv):
+            limit = limit or env.max_episode_steps
         obs_spec = describe_space(obs_space, action_space, config, _gives_masks(env))
         rewards, has_elapsed = _try_step(env, EnvSpec(obs_spec, action_space, limit, "gymnasium"))
         players = len(env.world.players) if isinstance(env, MatchEnv) and find_world(config) else 1
@@ -346,6 +355,11 @@ class GymnasiumVectorEnv:
         self._envs[index] = None
 
 
+def prefixed_ids() -> list[str]:
+    """Ids of packages that are reached by a prefix, where they are installed."""
+    return [dmc.PREFIX + name for name in dmc.task_names()] + [pybullet.PREFIX + name for name in pybullet.env_names()]
+
+
 BACKENDS.add(
     "gymnasium",
     Backend(
@@ -353,6 +367,7 @@ BACKENDS.add(
         GymnasiumVectorEnv,
         priority=0,
         serves=lambda config: True,
+        list_ids=prefixed_ids,
         make_with_opponents=make_with_opponents,
         make_self_play=make_self_play,
     ),

@@ -20,12 +20,16 @@ Ids = NDArray[np.int32]
 AUTO = "auto"
 LIVE = "live:"  # worlds in other processes
 OWN = "baldwin:"  # ids of Baldwin's own environments
+DMC = "dmc:"  # tasks of the DeepMind Control Suite
+PYBULLET = "pybullet:"  # environments of PyBullet
 
 
 class EnvConfig(ConfigModel):
     """Which environment, and who simulates it."""
 
-    id: str = Field(description="A Gymnasium id, package.module:EnvId or package.module:EnvClass")
+    id: str = Field(
+        description="A Gymnasium id, dmc:domain-task, pybullet:EnvId, pettingzoo:module, package.module:EnvId or package.module:EnvClass"
+    )
     backend: str = Field(AUTO, description="auto, gymnasium, envpool, mujoco or a plugin's; auto takes the fastest that has the id")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to the environment")
     islands: bool = Field(
@@ -74,7 +78,7 @@ class EnvConfig(ConfigModel):
 
     def foreign_code(self) -> list[str]:
         """A class, or a module that registers the id."""
-        return [f"id={self.id}"] if ":" in self.id and not self.id.startswith((OWN, LIVE)) else []
+        return [f"id={self.id}"] if ":" in self.id and not self.id.startswith((OWN, LIVE, DMC, PYBULLET)) else []
 
     @field_validator("id")
     @classmethod

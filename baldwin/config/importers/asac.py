@@ -1,0 +1,269 @@
+"""Configs of Advanced-Soft-Actor-Critic (github.com/BlueFisher/Advanced-Soft-Actor-Critic), as its README of 2023 lists them.
+
+A file has sections such as base_config and sac_config, or a `default` and further named configs of such sections, which may inherit from
+each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from baldwin.config.importers.env_ids import current_env
+from baldwin.config.importers.rules import NOTHING_LOST, Converted, Imported, Rule, Settings, absent, apply_rules, number, same, whole
+from baldwin.config.importers.steps import checkpoints_for
+from baldwin.config.merge import Tree, merge
+from baldwin.config.preset import folder_name
+from baldwin.errors import ConfigError, pick
+
+BASE, NETWORKS, REPLAY, SAC = "base_config", "nn_config", "replay_config", "sac_config"
+ENV_TYPES = ("GYM", "DM_CONTROL")
+SECTIONS = (BASE, "net_config", "reset_config", NETWORKS, REPLAY, SAC, "ma_config", "oc_config")
+
+DEFAULTS: dict[str, Any] = {
+    "base_config.env_type": "UNITY",
+    "base_config.env_name": "env_name",
+    "base_config.n_envs": 1,
+    "replay_config.capacity": 524_288,
+    "sac_config.nn": "nn",
+    "sac_config.use_priority": True,
+    "sac_config.use_n_step_is": True,
+    "sac_config.ensemble_q_num": 2,
+    "sac_config.ensemble_q_sample": 2,
+    "sac_config.n_step": 1,
+    "sac_config.batch_size": 256,
+    "sac_config.tau": 0.005,
+    "sac_config.init_log_alpha": -2.3,
+    "sac_config.use_auto_alpha": True,
+    "sac_config.learning_rate": 0.0003,
+    "sac_config.gamma": 0.99,
+    "sac_config.clip_epsilon": 0.2,
+    "sac_config.use_normalization": False,
+}
+"""Of ASAC. Its files are merged over them. Those that mean nothing here are left out."""
+ON_BY_DEFAULT = ("sac_config.use_priority", "sac_config.use_n_step_is", "sac_config.clip_epsilon")
+
+UNITY = "Unity environments are not there yet"
+VTRACE = "targets of sac are n-step returns without importance weights"
+PRIORITIES = "prioritised replay is not there yet: transitions are drawn uniformly"
+RECURRENT = "learners with a replay buffer train policies without memory so far"
+AUXILIARY = "auxiliary losses of the representation are not there yet"
+CURIOSITY = "intrinsic rewards are not there yet"
+DISTILLATION = "exploration by random network distillation is not there yet"
+EVOLVER = "evolution of whole learners is not there yet"
+TRANSPORT = "has no counterpart: executors move data themselves"
+OFFLINE = "offline data is not there yet"
+
+
+def import_asac(config: Mapping[str, Any], section: str | None = None, env: str | None = None) -> Imported:
+    """Convert one config of a file, by default its `default`; `env` replaces its environment.
+
+    Raises:
+        ConfigError: there is no such config, or its environment cannot be used here.
+    """
+    tree = choose_config(config, section)
+    given: dict[str, Any] = {}
+    for name, settings in tree.items():
+        if name in (BASE, REPLAY, SAC) and isinstance(settings, Mapping):
+            given |= {f"{name}.{key}": value for key, value in settings.items()}
+        else:
+            given[name] = settings
+    kind = given.get("base_config.env_type", DEFAULTS["base_config.env_type"])
+    if env is None and kind not in ENV_TYPES:
+        raise ConfigError(f"env_type {kind}: {UNITY}. Give an environment to train in instead, as in --env Pendulum-v1")
+    return apply_rules(RULES, given, DEFAULTS, {"env": env} if env else {}, ON_BY_DEFAULT, algorithm={"name": "sac"})
+
+
+def choose_config(config: Mapping[str, Any], section: str | None) -> Tree:
+    """One config of a file: `default`, with a named one over it, and under that those which it inherits from.
+
+    Raises:
+        ConfigError: there is none of that name, or it inherits from itself.
+    """
+    if any(name in SECTIONS for name in config):
+        if section is not None:
+            raise ConfigError(f"the file is one config without names: leave --section {section} out")
+        return dict(config)
+    named = {name: dict(tree) for name, tree in config.items() if isinstance(tree, Mapping)}
+    if not named:
+        raise ConfigError(
+            f"expected the sections {BASE}, {SAC}, or configs by name that have them; got {', '.join(map(str, config)) or 'nothing'}"
+        )
+    return merge(named.get("default", {}), _inherited(named, section or "default", ()))
+
+
+def _inherited(named: Mapping[str, Tree], name: str, heirs: tuple[str, ...]) -> Tree:
+    if name in heirs:
+        raise ConfigError(f"config {name!r} inherits from itself: {' -> '.join((*heirs, name))}")
+    own = dict(pick(named, name, "config in the file"))
+    parents = own.pop("inherited", None) or []
+    tree: Tree = {}
+    for parent in [parents] if isinstance(parents, str) else parents:
+        tree = merge(tree, _inherited(named, str(parent), (*heirs, name)))
+    return merge(tree, own)
+
+
+def _env_name(value: Any, settings: Settings) -> Converted:
+    if "env" in settings:
+        return {}, "replaced by --env"
+    if settings["base_config.env_type"] == "DM_CONTROL":
+        return {"env.id": f"dmc:{str(value).replace('/', '-')}"}, ""
+    return current_env(str(value))
+
+
+def _env_args(value: Any, settings: Settings) -> Converted:
+    if value is None or isinstance(value, Mapping):
+        return ({"env.kwargs": dict(value)} if value else {}), ""
+    return {}, "a text cannot be translated: write env.kwargs={name: value}"
+
+
+def _name(value: Any, settings: Settings) -> Converted:
+    if "{" in str(value):
+        return {}, "placeholders are not needed: every run gets a directory of its own"
+    return {"run.name": folder_name(str(value))}, ""
+
+
+def _envs(value: Any, settings: Settings) -> Converted:
+    count = whole(value)
+    keys = {"algorithm.n_envs": count, "algorithm.updates_per_step": 1 / count}
+    return keys | checkpoints_for(count), "there is one update for each step of all environments"
+
+
+def _max_step(value: Any, settings: Settings) -> Converted:
+    if whole(value) <= 0:
+        return {}, "no limit there; the default of stop.env_steps holds"
+    return {"stop.env_steps": whole(value) * whole(settings["base_config.n_envs"])}, "it counts updates there, environment steps here"
+
+
+def _max_episode(value: Any, settings: Settings) -> Converted:
+    return ({"env.max_episode_steps": whole(value)}, "") if whole(value) > 0 else ({}, "no limit but the environment's own")
+
+
+def _capacity(value: Any, settings: Settings) -> Converted:
+    return {"algorithm.buffer_size": 2 ** int(math.log2(number(value)))}, "the power of two below it, as there"
+
+
+def _networks(value: Any, settings: Settings) -> Converted:
+    keys = {"policy.hidden": [64, 64, 64], "algorithm.critic.hidden": [64, 64, 64]}
+    return keys, "its Python file is not read; these are the sizes of the heads that ASAC has by default"
+
+
+def _batch(value: Any, settings: Settings) -> Converted:
+    keys = dict.fromkeys(("algorithm.batch_size", "algorithm.start_steps"), whole(value))
+    return keys, "learning begins there as soon as a batch is stored, without random actions; here those steps are random"
+
+
+def _log_alpha(value: Any, settings: Settings) -> Converted:
+    alpha = math.exp(number(value))
+    return {"algorithm.init_alpha" if settings["sac_config.use_auto_alpha"] else "algorithm.alpha": alpha}, "its exponential"
+
+
+def _auto_alpha(value: Any, settings: Settings) -> Converted:
+    return ({"algorithm.alpha": "auto"}, "") if value else ({}, "algorithm.alpha is the exponential of init_log_alpha")
+
+
+def _target_entropy(value: Any, settings: Settings) -> Converted:
+    return ({}, "minus the number of actions, as here") if value is None else ({"algorithm.target_entropy": -number(value)}, "its negative")
+
+
+def _discrete_target(value: Any, settings: Settings) -> Converted:
+    return {"algorithm.target_entropy_scale": number(value)}, "a fraction of the largest entropy"
+
+
+def _normalization(value: Any, settings: Settings) -> Converted:
+    return {"policy.normalize_obs": bool(value)} | ({"policy.obs_clip": 5.0} if value else {}), "vectors only" if value else ""
+
+
+def _clip(value: Any, settings: Settings) -> Converted:
+    return {}, NOTHING_LOST if number(
+        value
+    ) <= 0 else "changes of Q are not clipped: with clipping, Q moves by tau x epsilon per update at most"
+
+
+RULES: dict[str, Rule] = {
+    "env": same("env.id"),
+    "base_config.env_type": absent("part of env.id"),
+    "base_config.env_name": _env_name,
+    "base_config.env_args": _env_args,
+    "base_config.unity_args": absent(UNITY, off=(None,)),
+    "base_config.name": _name,
+    "base_config.n_envs": _envs,
+    "base_config.max_iter": absent("episodes are not counted: set stop.env_steps", off=(-1,)),
+    "base_config.max_step": _max_step,
+    "base_config.max_step_each_iter": _max_episode,
+    "base_config.reset_on_iteration": absent("an environment is reset when its own episode ends"),
+    "base_config.hit_reward": absent("successes are not counted", off=(None,)),
+    "base_config.obs_preprocessor": absent("wrap the environment instead, in a class of your own", off=(None,)),
+    "base_config.offline_env_config": absent(OFFLINE, off=(None,)),
+    "base_config.update_sac_bak_per_step": absent("evaluations use the newest policy"),
+    "base_config.evolver_enabled": absent(EVOLVER, off=(False,)),
+    "base_config.evolver_cem_length": absent(EVOLVER, needs="base_config.evolver_enabled"),
+    "base_config.evolver_cem_best": absent(EVOLVER, needs="base_config.evolver_enabled"),
+    "base_config.evolver_cem_min_length": absent(EVOLVER, needs="base_config.evolver_enabled"),
+    "base_config.evolver_cem_time": absent(EVOLVER, needs="base_config.evolver_enabled"),
+    "base_config.evolver_remove_worst": absent(EVOLVER, needs="base_config.evolver_enabled"),
+    "base_config.max_actors_each_learner": absent("executor.workers is the number of workers", off=(-1,)),
+    "base_config.noise_increasing_rate": absent("all actors explore alike", off=(0, 0.0)),
+    "base_config.noise_max": absent("all actors explore alike", needs="base_config.noise_increasing_rate"),
+    "base_config.max_episode_length": absent("segments have algorithm.rollout_length steps"),
+    "base_config.episode_queue_size": absent(TRANSPORT),
+    "base_config.episode_sender_process_num": absent(TRANSPORT),
+    "base_config.batch_queue_size": absent(TRANSPORT),
+    "base_config.batch_generator_process_num": absent(TRANSPORT),
+    "net_config": absent(TRANSPORT, off=(None,)),
+    "reset_config": absent(UNITY, off=(None,)),
+    "nn_config": absent("arguments of a Python file that is not read", off=(None, {}, {"rep": None, "policy": None})),
+    "ma_config": absent("every player has the same settings", off=(None,)),
+    "oc_config": absent("options are not there yet", off=(None,)),
+    "replay_config.capacity": _capacity,
+    "replay_config.alpha": absent(PRIORITIES, off=(0, 0.0), needs="sac_config.use_priority"),
+    "replay_config.beta": absent(PRIORITIES, needs="sac_config.use_priority"),
+    "replay_config.beta_increment_per_sampling": absent(PRIORITIES, needs="sac_config.use_priority"),
+    "replay_config.td_error_min": absent(PRIORITIES, needs="sac_config.use_priority"),
+    "replay_config.td_error_max": absent(PRIORITIES, needs="sac_config.use_priority"),
+    "sac_config.nn": _networks,
+    "sac_config.seed": same("run.seed"),
+    "sac_config.write_summary_per_step": absent("algorithm.steps_per_epoch keeps its default"),
+    "sac_config.save_model_per_step": absent("run.checkpoint_every keeps its default"),
+    "sac_config.use_replay_buffer": absent("sac always has one", off=(True,)),
+    "sac_config.use_priority": absent(PRIORITIES, off=(False,)),
+    "sac_config.ensemble_q_num": same("algorithm.n_critics"),
+    "sac_config.ensemble_q_sample": same("algorithm.target_subset"),
+    "sac_config.burn_in_step": absent(RECURRENT, off=(0,)),
+    "sac_config.n_step": same("algorithm.n_step"),
+    "sac_config.seq_encoder": absent(RECURRENT, off=(None,)),
+    "sac_config.batch_size": _batch,
+    "sac_config.tau": same("algorithm.tau"),
+    "sac_config.update_target_per_step": absent("targets move with every update", off=(1,)),
+    "sac_config.init_log_alpha": _log_alpha,
+    "sac_config.use_auto_alpha": _auto_alpha,
+    "sac_config.target_alpha": _target_entropy,
+    "sac_config.target_d_alpha": _discrete_target,
+    "sac_config.target_c_alpha": absent("the target is minus the number of actions", off=(1.0,)),
+    "sac_config.d_policy_entropy_penalty": absent("has no counterpart", off=(0, 0.0)),
+    "sac_config.learning_rate": same("algorithm.actor_lr", "algorithm.critic_lr", "algorithm.alpha_lr"),
+    "sac_config.gamma": same("algorithm.gamma"),
+    "sac_config.v_lambda": absent(VTRACE, off=(1, 1.0), needs="sac_config.use_n_step_is"),
+    "sac_config.v_rho": absent(VTRACE, needs="sac_config.use_n_step_is"),
+    "sac_config.v_c": absent(VTRACE, needs="sac_config.use_n_step_is"),
+    "sac_config.use_n_step_is": absent(VTRACE, off=(False,)),
+    "sac_config.clip_epsilon": _clip,
+    "sac_config.discrete_dqn_like": absent("use algorithm.name=dqn", off=(False,)),
+    "sac_config.discrete_dqn_epsilon": absent("use algorithm.name=dqn", needs="sac_config.discrete_dqn_like"),
+    "sac_config.siamese": absent(AUXILIARY, off=(None,)),
+    "sac_config.siamese_use_q": absent(AUXILIARY, off=(False,)),
+    "sac_config.siamese_use_adaptive": absent(AUXILIARY, off=(False,)),
+    "sac_config.use_prediction": absent(AUXILIARY, off=(False,)),
+    "sac_config.transition_kl": absent(AUXILIARY, needs="sac_config.use_prediction"),
+    "sac_config.use_extra_data": absent(AUXILIARY, needs="sac_config.use_prediction"),
+    "sac_config.curiosity": absent(CURIOSITY, off=(None,)),
+    "sac_config.curiosity_strength": absent(CURIOSITY, needs="sac_config.curiosity"),
+    "sac_config.use_rnd": absent(DISTILLATION, off=(False,)),
+    "sac_config.rnd_n_sample": absent(DISTILLATION, needs="sac_config.use_rnd"),
+    "sac_config.use_normalization": _normalization,
+    "sac_config.use_add_with_td": absent(PRIORITIES, off=(False,)),
+    "sac_config.action_noise": absent("actions are drawn from the policy, without further noise", off=(None,)),
+    "sac_config.offline_loss": absent(OFFLINE, off=(False,)),
+    "sac_config.random_params": absent("a search over hyper-parameters is not there yet", off=(None,)),
+}
