@@ -59,6 +59,9 @@ class Breeding(Population):
         """If it is generational."""
         return self._config.generational
 
+    def _known(self) -> list[Member]:
+        return self.members + self.children
+
     def _all_planned(self) -> bool:
         return self._in_generation >= self._config.members
 

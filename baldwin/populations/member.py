@@ -18,6 +18,7 @@ from baldwin.executors.config import run_job
 from baldwin.networks import PolicyConfig
 from baldwin.ops import seeds
 from baldwin.ops.ranges import Value
+from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.parts import Sections
 from baldwin.populations.states import StateFiles, pack_state, state_hash, unpack_state
 from baldwin.rollout import RESULT, RolloutSpec
@@ -87,7 +88,14 @@ class TrainMember:
         """Any worker will do: the state is in a file, or travels with the job."""
 
     def run(self, worker: Worker) -> list[Outcome]:
-        """Returns of the evaluation, what the environment told of its episodes, and the hash of the new state."""
+        """Returns of the evaluation, what the environment told of its episodes, and the hash of the new state.
+
+        On one thread, in learning too: the executor brings the cores, and sums over several threads would round as many ways.
+        """
+        with one_thread(), one_numpy_thread():
+            return [self._run()]
+
+    def _run(self) -> Outcome:
         begun = time.perf_counter()
         algorithm, spec = self.sections.build(self.seed)
         own_worker = spec()  # one that no other member has used
@@ -106,17 +114,15 @@ class TrainMember:
             SECONDS: np.array(time.perf_counter() - begun),
             LINE_STEPS: np.array(algorithm.env_steps),
         }
-        return [
-            Outcome(
-                self.ticket,
-                evaluation.fitness,
-                env_steps=algorithm.env_steps - before[0],
-                reason=evaluation.reason,
-                arrays=arrays,
-                derived={} if self.files else {STATE: np.frombuffer(content, np.uint8)},
-                critic_steps=algorithm.gradient_steps - before[1],
-            )
-        ]
+        return Outcome(
+            self.ticket,
+            evaluation.fitness,
+            env_steps=algorithm.env_steps - before[0],
+            reason=evaluation.reason,
+            arrays=arrays,
+            derived={} if self.files else {STATE: np.frombuffer(content, np.uint8)},
+            critic_steps=algorithm.gradient_steps - before[1],
+        )
 
     def _restore(self, algorithm: Algorithm) -> tuple[int, int]:
         """Continue from the parent's state; environment and gradient steps made before."""

@@ -28,7 +28,7 @@ from baldwin.populations.member import (
 )
 from baldwin.populations.states import StateFiles
 from baldwin.rollout import RESULT
-from baldwin.types import Arrays, Individual, Metrics, Outcome, State, outcome_from_state, outcome_state
+from baldwin.types import Arrays, Individual, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
 START, CONTINUE, COPY = "start", "continue", "copy"
 
@@ -73,7 +73,8 @@ class Population(BaseAlgorithm):
         self._failed = 0  # of this generation
         self._copies = 0
         self._lineage: list[Individual] = []
-        self._used: dict[int, list[str]] = {}  # version -> states that were needed then
+        self._used: dict[int, list[str]] = {}  # version -> states that were needed or made then
+        self._new_states: list[str] = []  # of this generation
         self._fresh_policy: Arrays | None = None
         self._best_policy: tuple[str, Arrays] = ("", {})
 
@@ -103,6 +104,32 @@ class Population(BaseAlgorithm):
         if self._best_policy[0] != best.state_sha256:
             self._best_policy = (best.state_sha256, self.files.load(best.state_sha256)["policy"])
         return self._best_policy[1]
+
+    def publish(self) -> list[Shared]:
+        """The best member's policy once per version.
+
+        States that were last needed before the oldest checkpoint that the run may go back to are removed here, and not where a generation
+        ends: a resumed run passes there again while it reads its journal, which names states of generations to come.
+        """
+        if self._published != self.version:
+            self._remove_old_states()
+        return super().publish()
+
+    def _remove_old_states(self) -> None:
+        oldest = self.version - self._context.generations_kept - 1
+        past = {name for version, names in self._used.items() if version < oldest for name in names}
+        self._used = {version: names for version, names in self._used.items() if version >= oldest}
+        if self.files and past:
+            self.files.remove(past - self._in_use() - {name for names in self._used.values() for name in names})
+
+    def _in_use(self) -> set[str]:
+        """States of members and children, and those that open rounds begin from."""
+        known = {m.state_sha256 for m in self._known()} | {plan.state_sha256 for plan in self._plans.values()}
+        return (known - {""}) | {bytes(o.arrays[STATE_HASH]).hex() for o in self._arrived.values() if STATE_HASH in o.arrays}
+
+    def _known(self) -> list[Member]:
+        """Everybody whose state may be asked for."""
+        return self.members
 
     def individuals(self) -> list[Individual]:
         """The lineage since the last call."""
@@ -198,6 +225,7 @@ class Population(BaseAlgorithm):
         self.learning_steps += outcome.env_steps
         self._gradient_steps += outcome.critic_steps
         child = self._child(plan, outcome)
+        self._new_states.append(child.state_sha256)
         self._lineage.append(self._record(plan, child, outcome))
         self._take(plan, child)
 
@@ -235,23 +263,14 @@ class Population(BaseAlgorithm):
     def _end_generation(self) -> Metrics:
         self._select()
         self.version += 1
-        self._prune()
+        self._used[self.version] = sorted(self._in_use() | set(self._new_states) - {""})
+        self._new_states = []
         scores = np.array([m.score for m in self.members if np.isfinite(m.score)])
         metrics = {"failed_members": float(self._failed), "copies": float(self._copies), "members": float(len(self.members))}
         self._failed = self._copies = 0
         if len(scores):
             metrics |= return_stats(scores) | {"best": float(scores.max())}
         return metrics | self._more_metrics()
-
-    def _prune(self) -> None:
-        """Keep the states that are needed now, or were at a checkpoint that the run may go back to."""
-        if self.files is None:
-            return
-        needed = {m.state_sha256 for m in self.members} | {plan.state_sha256 for plan in self._plans.values()}
-        self._used[self.version] = sorted(needed - {""})
-        for old in [v for v in self._used if v < self.version - self._context.generations_kept - 1]:
-            del self._used[old]
-        self.files.keep_only(name for names in self._used.values() for name in names)
 
     @abstractmethod
     def _plan(self) -> Plan | None:
@@ -273,6 +292,8 @@ class Population(BaseAlgorithm):
             "members": [m.as_state() for m in self.members],
             "plans": {str(ticket): _plan_state(plan) for ticket, plan in self._plans.items()},
             "arrived": [outcome_state(o) | {"derived": {}} for o in self._arrived.values()],
+            "best": self.best.id if self.best else -1,
+            "new_states": list(self._new_states),
             "used": {str(version): names for version, names in self._used.items()},
         }
 
@@ -283,6 +304,7 @@ class Population(BaseAlgorithm):
         self._plans = {int(ticket): Plan(**plan) for ticket, plan in state["plans"].items()}
         self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
         self._used = {int(version): list(names) for version, names in state["used"].items()}
+        self._new_states = list(state["new_states"])
         self._lineage = []
 
 

@@ -85,12 +85,10 @@ class StateFiles:
         except (ValueError, KeyError, TypeError, SafetensorError) as error:
             raise RunDirectoryError(f"{self._path(name)} does not hold the state of a member: {error}") from error
 
-    def keep_only(self, names: Iterable[str]) -> None:
-        """Remove every other state."""
-        kept = {self._path(name).name for name in names}
-        for path in self.folder.glob(f"*{SUFFIX}") if self.folder.is_dir() else ():
-            if path.name not in kept:
-                path.unlink(missing_ok=True)
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove these states."""
+        for name in names:
+            self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"

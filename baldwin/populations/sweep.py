@@ -69,7 +69,7 @@ class Sweep(Population):
         finished = [t for t in self._done if t not in self._pruned and np.isfinite(self._rungs[t][-1])]
         if not finished:
             return None
-        trial = max(finished, key=lambda t: self._rungs[t][-1])
+        trial = max(finished, key=lambda t: (self._rungs[t][-1], -t))
         runs = [m for m in self._runs(trial) if m.state_sha256]
         return min(runs, key=lambda m: abs(m.score - self._rungs[trial][-1])) if runs else None
 

@@ -23,7 +23,8 @@ def member_policy(directory: RunDirectory, which: str) -> tuple[Arrays, int]:
     """
     state, generation = population_state(directory)
     trained = [m for m in state["members"] if m["state_sha256"]]
-    found = best_of(trained) if which == BEST else next((m for m in trained if str(m["id"]) == which), None)
+    wanted = str(state["best"]) if which == BEST else which
+    found = next((m for m in trained if str(m["id"]) == wanted), None)
     if found is None:
         names = ", ".join(str(m["id"]) for m in trained) or "none"
         raise UserError(f"--member: expected {BEST} or the number of a member that was trained ({names}); got {which!r}")
@@ -33,8 +34,7 @@ def member_policy(directory: RunDirectory, which: str) -> tuple[Arrays, int]:
 def front(path: Path) -> list[int]:
     """Numbers of the members that nobody dominates; where there is one objective, of the best."""
     state, _ = population_state(RunDirectory.find(path))
-    best = best_of([m for m in state["members"] if m["state_sha256"]])
-    return [int(n) for n in state.get("front") or ([best["id"]] if best else [])]
+    return [int(n) for n in state.get("front") or [state["best"]] if int(n) >= 0]
 
 
 def population_state(directory: RunDirectory) -> tuple[State, int]:
@@ -49,15 +49,8 @@ def population_state(directory: RunDirectory) -> tuple[State, int]:
     return checkpoint.state, checkpoint.generation
 
 
-def best_of(members: list[State]) -> State | None:
-    """The one with the highest score."""
-    known = [m for m in members if m["score"] == m["score"]]
-    return max(known, key=lambda m: m["score"]) if known else None
-
-
 def describe_members(state: State) -> dict[str, Any]:
     """What `baldwin show` tells of a population."""
     shown = ("id", "score", "rounds", "line_steps", "hyperparameters", "results", "state_sha256")
     members = [{key: None if m[key] != m[key] else m[key] for key in shown} for m in state["members"]]
-    best = best_of(state["members"])
-    return {"members": members, "best": best["id"] if best else None}
+    return {"members": members, "best": None if state["best"] < 0 else state["best"]}

@@ -59,7 +59,7 @@ def describe_run(path: Path) -> dict[str, Any]:
         "damaged": complaints + damaged_lines,
         "machine": machine,
         **(describe_members(checkpoint.state) if checkpoint and config.population else {}),
-        **{name: line[name] for line in lines[::-1][:4] for name in ("hypervolume", "coverage", "qd_score") if name in line},
+        **{name: line[name] for line in lines[-4:] for name in ("hypervolume", "coverage", "qd_score") if name in line},
     }
 
 

@@ -102,9 +102,9 @@ def assassin(victims: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def train_and_kill_twice(options: Sequence[str], out: Path, delay: float) -> None:
+def train_and_kill_twice(options: Sequence[str], out: Path, delay: float, verb: str = "train") -> None:
     """kill -9 so long after the journal began or went on, resume, kill again, and resume to the end."""
-    command = [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"]
+    command = [sys.executable, "-m", "baldwin", verb, *(f"-m{o}" for o in options), "--out", str(out), "--quiet"]
     journal = out / "journal.bin"
     for again in range(2):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

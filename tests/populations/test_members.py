@@ -1,0 +1,236 @@
+"""A member's training is a pure function, equal to a run of its own; and a changed hyper-parameter is used by the very next update."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baldwin.algorithm import ALGORITHMS
+from baldwin.config import RunConfig, load_config
+from baldwin.errors import RunDirectoryError
+from baldwin.parts import Sections
+from baldwin.populations.member import STATE, STATE_HASH, Parent, TrainMember, train_for, with_hyperparameters
+from baldwin.populations.states import StateFiles, pack_state, unpack_state
+from baldwin.rollout import RESULT
+from baldwin.runs.build import probe_env
+from baldwin.runs.checkpoint import policy_hash
+from tests.runs.tools import train_run
+
+EVERY = ["env.backend=gymnasium", "env.max_episode_steps=40", "policy.hidden=[8]", "run.episodes=2", "run.evaluate_every=100"]
+OFF_POLICY = [
+    *EVERY,
+    "env.id=Pendulum-v1",
+    "algorithm.critic.hidden=[8]",
+    "algorithm.start_steps=20",
+    "algorithm.batch_size=8",
+    "algorithm.rollout_length=10",
+    "algorithm.steps_per_epoch=60",
+    "algorithm.buffer_size=500",
+    "algorithm.threads=1",
+]
+PPO = [
+    *EVERY,
+    "algorithm.n_envs=4",
+    "algorithm.block=4",
+    "algorithm.rollout_length=16",
+    "algorithm.batch_size=32",
+    "algorithm.epochs=2",
+    "algorithm.steps_per_epoch=64",
+    "algorithm.threads=1",
+]
+ALGORITHM: dict[str, list[str]] = {
+    "ppo": [*PPO, "env.id=CartPole-v1"],
+    "sac": OFF_POLICY,
+    "td3": OFF_POLICY,
+    "dqn": [*(o for o in OFF_POLICY if "critic" not in o and "Pendulum" not in o), "env.id=CartPole-v1"],
+    "es": [*EVERY, "env.id=Pendulum-v1", "algorithm.population=8", "algorithm.block=4"],
+    "cem-rl": [
+        *EVERY,
+        "env.id=Pendulum-v1",
+        "algorithm.start_steps=80",
+        "algorithm.buffer_size=500",
+        "algorithm.strategy.population=4",
+        "algorithm.rl_individuals=2",
+        "algorithm.learner.critic.hidden=[8]",
+        "algorithm.learner.batch_size=8",
+    ],
+}
+
+
+def config_of(algorithm: str, *overrides: str) -> RunConfig:
+    return load_config(None, [], [f"algorithm.name={algorithm}", *ALGORITHM[algorithm], *overrides])
+
+
+def sections_of(config: RunConfig) -> Sections:
+    return Sections(config.env, probe_env(config), config.policy, config.algorithm)
+
+
+def job(sections: Sections, folder: Path, **changes: Any) -> TrainMember:
+    made = TrainMember(0, 0, sections, seed=5, steps=60, evaluation_seed=1, episodes=3, files=StateFiles(folder))
+    return replace(made, **changes)
+
+
+def state_of(found: Any) -> str:
+    return bytes(found.arrays[STATE_HASH]).hex()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHM)
+def test_two_rounds_equal_a_run_of_as_many_generations(algorithm: str, tmp_path: Path) -> None:
+    """Nothing is lost between rounds: no step, no moment of an optimiser, no random number."""
+    config = config_of(algorithm, "run.seed=5", "executor.name=inline")
+    sections = sections_of(config)
+    (first,) = job(sections, tmp_path).run(None)  # type: ignore[arg-type]
+    (second,) = job(sections, tmp_path, parent=Parent(state_of(first))).run(None)  # type: ignore[arg-type]
+    state = StateFiles(tmp_path).load(state_of(second))
+    generations = int(state["algorithm"]["counters"]["version"])
+    run = train_run(load_config(None, [], [f"stop.generations={generations}"], base=config.model_dump(mode="json")), tmp_path / "run")
+    assert policy_hash(state["policy"]) == run.params_sha256()
+    assert first.env_steps + second.env_steps == run.algorithm.env_steps
+
+
+def test_a_job_gives_the_same_state_wherever_it_runs(tmp_path: Path) -> None:
+    sections = sections_of(config_of("ppo"))
+    (first,) = job(sections, tmp_path / "a").run(None)  # type: ignore[arg-type]
+    (again,) = job(sections, tmp_path / "b").run(None)  # type: ignore[arg-type]
+    assert state_of(first) == state_of(again)
+    (travelling,) = job(sections, tmp_path, files=None).run(None)  # type: ignore[arg-type]
+    content = travelling.derived[STATE].tobytes()
+    assert hashlib.sha256(content).hexdigest() == state_of(first)
+    (child,) = job(sections, tmp_path, files=None, parent=Parent(state_of(first), content)).run(None)  # type: ignore[arg-type]
+    (other,) = job(sections, tmp_path / "a", parent=Parent(state_of(first))).run(None)  # type: ignore[arg-type]
+    assert state_of(child) == state_of(other)
+
+
+def test_a_copy_leaves_the_originals_episodes_and_learns_by_its_own_seed(tmp_path: Path) -> None:
+    sections = sections_of(config_of("ppo"))
+    (first,) = job(sections, tmp_path).run(None)  # type: ignore[arg-type]
+    parent = Parent(state_of(first))
+    hashes = {
+        state_of(job(sections, tmp_path, parent=parent, **changes).run(None)[0])  # type: ignore[arg-type]
+        for changes in ({}, {"copied": True, "seed": 6}, {"copied": True, "seed": 7}, {"fresh_optimizer": True})
+    }
+    assert len(hashes) == 4
+
+
+def test_damaged_states_are_noticed(tmp_path: Path) -> None:
+    files = StateFiles(tmp_path)
+    name = files.write(pack_state({"algorithm": {"n": 3}, "rows": [1, 2]}))
+    assert unpack_state(files.read(name)) == {"algorithm": {"n": 3}, "rows": [1, 2]}
+    path = next(tmp_path.glob("*.safetensors"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(RunDirectoryError, match="does not have the hash"):
+        files.load(name)
+    files.remove([name])
+    with pytest.raises(RunDirectoryError, match="is missing"):
+        files.load(name)
+
+
+def test_what_the_environment_tells_is_among_the_results(tmp_path: Path) -> None:
+    config = load_config(None, [], ["algorithm.name=ppo", *PPO, "env.id=baldwin:VectorPong-v0", "env.backend=auto"])
+    (found,) = job(sections_of(config), tmp_path, episodes=5).run(None)  # type: ignore[arg-type]
+    lazy, busy, score = (found.arrays[RESULT + name] for name in ("lazy", "busy", "score"))
+    assert lazy.shape == busy.shape == score.shape == (5,)
+    assert (lazy + busy).tolist() == pytest.approx([1.0] * 5)
+    assert ((score >= 0) & (score <= 1)).all()
+
+
+CHANGES: dict[str, dict[str, tuple[Any, list[str]]]] = {
+    "ppo": {
+        "lr": (1e-2, []),
+        "gamma": (0.5, []),
+        "gammas": ({"reward": 0.5}, []),
+        "entropy_coef": (0.5, []),
+        "value_coef": (2.0, ["algorithm.shared_critic=true"]),
+        "max_grad_norm": (1e-3, []),
+        "eps": (1e-1, []),
+        "reward_clip": (1e-3, ["algorithm.normalize_reward=true"]),
+        "gae_lambda": (0.1, []),
+        "gae_lambdas": ({"reward": 0.1}, []),
+        "normalize_advantage": (False, []),
+        "batch_size": (16, []),
+        "epochs": (5, []),
+        "clip_range": (1e-4, ["algorithm.lr=0.05"]),
+        "value_clip_range": (1e-4, ["algorithm.lr=0.05"]),
+        "target_kl": (1e-9, ["algorithm.lr=0.05"]),
+        "recompute_advantages": (True, []),
+    },
+    "sac": {
+        "batch_size": (16, []),
+        "gamma": (0.5, []),
+        "tau": (0.5, []),
+        "n_step": (3, []),
+        "actor_lr": (1e-2, []),
+        "critic_lr": (1e-2, []),
+        "alpha": (0.5, ["algorithm.alpha=0.1"]),
+        "alpha_lr": (1e-2, []),
+        "target_entropy": (-3.0, []),
+        "target_entropy_scale": (0.9, ["env.id=CartPole-v1"]),
+        "target_subset": (1, []),
+        "policy_delay": (3, []),
+        "updates_per_step": (0.5, []),
+    },
+    "td3": {
+        "batch_size": (16, []),
+        "gamma": (0.5, []),
+        "tau": (0.5, []),
+        "n_step": (3, []),
+        "actor_lr": (1e-2, []),
+        "critic_lr": (1e-2, []),
+        "target_noise": (0.6, []),
+        "target_noise_clip": (0.05, []),
+        "policy_delay": (3, []),
+        "updates_per_step": (0.5, []),
+        "exploration_noise": (0.5, []),
+    },
+    "es": {
+        "episodes": (2, []),
+        "action_noise": (0.5, []),
+        "step_cost": (2.0, ["env.id=CartPole-v1"]),
+        "sigma": (0.5, []),
+        "lr": (0.5, []),
+        "momentum": (0.1, ["algorithm.optimizer=sgd"]),
+        "beta1": (0.1, []),
+        "beta2": (0.1, []),
+        "epsilon": (0.1, []),
+        "max_speed": (1e-3, ["algorithm.optimizer=clipup"]),
+        "weight_decay": (0.5, []),
+        "shaping": ("zscore", []),
+    },
+}
+
+
+def mutable_keys(algorithm: str) -> set[str]:
+    config = ALGORITHMS.find(algorithm).config
+    return {key for c in config.__mro__ for key in getattr(c, "mutable", ())}
+
+
+@pytest.mark.parametrize("algorithm", CHANGES)
+def test_every_mutable_key_is_tested(algorithm: str) -> None:
+    assert set(CHANGES[algorithm]) == mutable_keys(algorithm)
+
+
+@pytest.mark.parametrize(("algorithm", "key"), [(a, key) for a, changes in CHANGES.items() for key in changes])
+def test_a_changed_hyper_parameter_is_used_by_the_very_next_update(algorithm: str, key: str) -> None:
+    """Copy a member, change one key, train the copy for one update: its state differs from that of an unchanged copy, and from the same value it does not."""
+    value, options = CHANGES[algorithm][key]
+    sections = sections_of(config_of(algorithm, *options))
+    original, spec = sections.build(3)
+    train_for(original, spec(), 60)
+    content = pack_state(original.state_dict())
+
+    def next_state(own: Sections) -> bytes:
+        algorithm_of_copy, copy_spec = own.build(3)
+        algorithm_of_copy.load_state_dict(unpack_state(content))
+        worker = copy_spec()
+        train_for(algorithm_of_copy, worker, 1)
+        worker.close()
+        return pack_state(algorithm_of_copy.state_dict())
+
+    changed = with_hyperparameters(sections, {f"algorithm.{key}": value})
+    assert getattr(changed.algorithm, key) == value
+    assert next_state(sections) == next_state(sections)
+    assert next_state(changed) != next_state(sections)

@@ -1,0 +1,313 @@
+"""Populations as runs: exactness, resume, selection, lineage, commands."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baldwin.config import RunConfig, load_config
+from baldwin.errors import ConfigError, UserError
+from baldwin.ops import pareto
+from baldwin.populations import POPULATIONS
+from baldwin.runs.history import rebuild
+from baldwin.runs.lineage import read_lineage, winning_line
+from baldwin.runs.members import front, member_policy
+from baldwin.runs.run import Run
+from tests.runs.test_exactness import lines
+from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
+
+SMALL = [
+    "algorithm.name=ppo",
+    "env.id=CartPole-v1",
+    "env.backend=gymnasium",
+    "env.max_episode_steps=60",
+    "policy.hidden=[8]",
+    "algorithm.n_envs=4",
+    "algorithm.block=4",
+    "algorithm.rollout_length=16",
+    "algorithm.batch_size=32",
+    "algorithm.epochs=2",
+    "algorithm.steps_per_epoch=64",
+    "algorithm.lr={log: [1e-5, 1e-1]}",
+    "algorithm.epochs={int: [1, 4]}",
+    "population.members=4",
+    "population.steps=128",
+    "population.episodes=4",
+    "run.episodes=2",
+    "run.evaluate_every=2",
+    "run.checkpoint_every=1",
+    "stop.generations=3",
+    "executor.name=inline",
+]
+PONG = [
+    *(o for o in SMALL if "backend" not in o),
+    "env.id=baldwin:VectorPong-v0",
+    "population.objectives={lazy: {score: 1, lazy: 1}, busy: {score: 1, busy: 1}}",
+]
+KINDS: dict[str, list[str]] = {
+    "pbt": [*SMALL, "population.name=pbt", "population.synchronous=true", "population.fraction=0.5"],
+    "nsga2": [
+        *PONG,
+        "population.name=nsga2",
+        "population.generational=true",
+        "population.variation={crossover: units, weight_sigma: 0.05}",
+    ],
+    "genetic": [*SMALL, "population.name=genetic", "population.generational=true", "population.inheritance=baldwinian"],
+    "evolver": [*SMALL, "population.name=evolver", "population.elites=0.5", "population.replace_after=0.5"],
+    "sweep": [*SMALL, "population.name=sweep", "population.trials=3", "population.seeds=2", "population.rungs=2"],
+}
+ASYNCHRONOUS: dict[str, list[str]] = {
+    "pbt-asynchronous": [*SMALL, "population.name=pbt", "population.exploit=both", "population.fraction=0.5"],
+    "steady-state": [*SMALL, "population.name=steady-state"],
+    "map-elites": [
+        *PONG,
+        "population.name=map-elites",
+        "population.descriptors={busy: [0, 1]}",
+        "population.variation={weight_sigma: 0.1}",
+    ],
+    "tpe": [*SMALL, "population.name=sweep", "population.trials=3", "population.seeds=1", "population.sampler=tpe"],
+}
+ALL = KINDS | ASYNCHRONOUS
+
+
+def small(kind: str, *overrides: str) -> RunConfig:
+    return load_config(None, [], [*ALL[kind], *overrides])
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> RunsWhenAsked:
+    folder = tmp_path_factory.mktemp("quiet")
+    return RunsWhenAsked(lambda kind: train_run(small(kind), folder / kind))
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in read_lineage(path)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_number_of_workers_gives_the_same_hash_and_lineage(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
+    run = train_run(small(kind, "executor.name=process", "executor.workers=3"), tmp_path / "run")
+    assert run.params_sha256() == quiet[kind].params_sha256()
+    if kind != "sweep":  # whose trials begin and end in any order
+        assert records(tmp_path / "run") == records(quiet[kind].directory.path)
+        assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
+
+
+@pytest.mark.parametrize("kind", ["pbt", "nsga2", "evolver"])
+def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
+    train_and_kill_twice(ALL[kind], tmp_path / "run", 0.5, "evolve")
+    assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
+    assert records(tmp_path / "run") == records(quiet[kind].directory.path)
+
+
+def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    with assassin(3) as killed:
+        run = train_run(small("pbt", "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
+    assert killed
+    assert run.params_sha256() == quiet["pbt"].params_sha256()
+
+
+@pytest.mark.parametrize("kind", ["pbt-asynchronous", "steady-state", "map-elites", "tpe"])
+def test_an_asynchronous_run_is_rebuilt_from_its_journal(kind: str, tmp_path: Path) -> None:
+    """Killed workers and driver, results in any order: the journal alone tells how every generation came about."""
+    config = small(kind, "executor.name=process", "executor.workers=2", "stop.generations=2")
+    run = train_run(config, tmp_path / "run")
+    train_more = in_process("resume", tmp_path / "run", "--quiet", "-m", "stop.generations=3")
+    assert train_more.returncode == 0, train_more.stderr
+    found = shown(tmp_path / "run")
+    assert found["generations"] == 3
+    assert run.params_sha256()
+    rounds = [r["round"] for r in records(tmp_path / "run")]
+    assert len(set(rounds)) == len(rounds)
+    del config
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_lineage_is_whole(quiet: RunsWhenAsked, kind: str) -> None:
+    found = read_lineage(quiet[kind].directory.path)
+    keys = {"member", "parents", "operator", "hyperparameters", "score", "env_steps", "state_sha256"}
+    states = {record["state_sha256"] for record in found}
+    for record in found:
+        assert keys <= set(record)
+        assert record["parent_sha256"] in states | {""}
+        assert (record["parent_sha256"] == "") == (record["parents"] == [])
+    line = winning_line(found)
+    assert line[0]["parents"] == []
+    for earlier, later in pairwise(line):
+        assert later["parent_sha256"] == earlier["state_sha256"]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_population_is_shown_evaluated_and_its_members_too(quiet: RunsWhenAsked, kind: str) -> None:
+    path = quiet[kind].directory.path
+    found = shown(path)
+    assert found["members"]
+    best = found["best"]
+    done = json.loads(in_process("evaluate", path, "--member", best, "--episodes", 2, "--json").stdout)
+    assert done["params_sha256"] == found["params_sha256"]
+    assert in_process("evaluate", path, "--member", "best", "--episodes", 1).returncode == 0
+    wrong = in_process("evaluate", path, "--member", "x")
+    assert (wrong.returncode, "expected best or the number of a member" in wrong.stderr) == (2, True)
+    assert isinstance(front(path), list)
+
+
+def copies(run: Run) -> list[dict[str, Any]]:
+    return [r for r in read_lineage(run.directory.path) if r["operator"] == "copy"]
+
+
+def test_pbt_copies_the_better_and_changes_their_hyper_parameters(quiet: RunsWhenAsked) -> None:
+    """What was changed is a factor or a new draw, within the range; what the copy was built with is what the lineage says."""
+    found = copies(quiet["pbt"])
+    assert found
+    for record in found:
+        assert record["hyperparameters"] != record["before"]
+        old, new = record["before"]["algorithm.lr"], record["hyperparameters"]["algorithm.lr"]
+        assert 1e-5 <= new <= 1e-1
+        assert isinstance(record["hyperparameters"]["algorithm.epochs"], int)
+        assert new != old or new in (1e-5, 1e-1)
+
+
+def test_nsga2_keeps_the_front(quiet: RunsWhenAsked) -> None:
+    run = quiet["nsga2"]
+    found = shown(run.directory.path)
+    assert found["hypervolume"] > 0
+    objectives = np.array([[m["results"]["score"] + m["results"][name] for name in ("lazy", "busy")] for m in found["members"]])
+    ids = [m["id"] for m in found["members"]]
+    assert sorted(front(run.directory.path)) == sorted(ids[n] for n in pareto.pareto_front(objectives))
+    volumes = [row["hypervolume"] for row in lines(run.directory.path) if "hypervolume" in row]
+    assert all(later >= earlier - 1e-12 for earlier, later in pairwise(volumes))
+
+
+def test_baldwinian_children_inherit_what_was_not_trained(quiet: RunsWhenAsked) -> None:
+    """The state that descendants go on from has made no update; the policy that was evaluated has."""
+    run = quiet["genetic"]
+    member = shown(run.directory.path)["members"][0]
+    algorithm = run.algorithm
+    state = algorithm.files.load(member["state_sha256"])  # type: ignore[attr-defined]
+    assert state["algorithm"]["counters"]["version"] == 0
+    assert not np.array_equal(state["params"], state["policy"]["params"])
+
+
+def test_map_elites_has_one_member_per_cell(quiet: RunsWhenAsked) -> None:
+    found = shown(quiet["map-elites"].directory.path)
+    cells = [min(9, int(10 * m["results"]["busy"])) for m in found["members"]]
+    assert len(set(cells)) == len(cells)
+    assert found["coverage"] == pytest.approx(len(cells) / 10)
+
+
+def test_a_sweep_is_a_table(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    path = quiet["sweep"].directory.path
+    rows = json.loads(in_process("sweep", path, "--json", "--plot", tmp_path / "sweep.png").stdout)
+    assert [len(row["scores"]) for row in rows] == [2, 2, 2]
+    assert [row["median"] for row in rows] == sorted((np.median(row["scores"]) for row in rows), reverse=True)
+    assert (tmp_path / "sweep.png").stat().st_size > 5000
+    assert "algorithm.lr" in in_process("sweep", path).stdout
+    assert "is not the run of a sweep" in in_process("sweep", quiet["pbt"].directory.path).stderr
+
+
+def test_grid_and_pruner(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    options = [o for o in ALL["sweep"] if not o.startswith("algorithm.epochs={")]
+    more = ["population.sampler=grid", "population.trials=9", "population.pruner=median", "population.seeds=1", "stop.generations=5"]
+    run = train_run(load_config(None, [], [*options, *more, "population.rungs=3"]), tmp_path / "run")
+    values = sorted(row["hyperparameters"]["algorithm.lr"] for row in run.algorithm.table())  # type: ignore[attr-defined]
+    np.testing.assert_allclose(values, np.geomspace(1e-5, 1e-1, 5))
+
+
+def test_the_winning_schedule_is_a_config_of_its_own(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    path = quiet["pbt"].directory.path
+    done = in_process("lineage", path, "--plot", tmp_path / "lineage.png", "--schedule", tmp_path / "schedule.yaml")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "lineage.png").stat().st_size > 5000
+    again = in_process("train", "-c", tmp_path / "schedule.yaml", "--out", tmp_path / "again", "--quiet")
+    assert again.returncode == 0, again.stderr
+    expected = [r["hyperparameters"] for r in winning_line(read_lineage(path))]
+    assert [r["hyperparameters"] for r in read_lineage(tmp_path / "again")] == expected
+    assert json.loads(in_process("lineage", path, "--json").stdout) == read_lineage(path)
+
+
+def test_a_member_that_diverges_copies_another(tmp_path: Path) -> None:
+    """A step size of 1e20 makes a loss that is not finite; the run goes on, and nobody keeps that member's state."""
+    options = [o for o in ALL["pbt"] if "algorithm.lr" not in o]
+    run = train_run(load_config(None, [], [*options, "algorithm.lr={choice: [1e-3, 1e20]}", "population.resample=0"]), tmp_path / "run")
+    found = read_lineage(tmp_path / "run")
+    assert any(r["score"] is None and "diverged" in r["reason"] for r in found)
+    assert np.isfinite(run.score or np.nan)
+
+
+REFUSED: list[tuple[list[str], str]] = [
+    (["population.name=pbtt"], "Did you mean"),
+    (["population.name=pbt", "population.member=3"], "unknown key 'population.member'"),
+    (["population.name=pbt", "algorithm.lr={log: [0, 1]}"], "above zero"),
+    (["population.name=pbt", "algorithm.lr={log: [1]}"], "expected log: \\[low, high\\]"),
+    (["population.name=pbt", "population.search={algorithm.gamma: {uniform: [2, 1]}}"], "the smaller one first"),
+    (["population.name=pbt", "algorithm.n_envs={int: [2, 4]}"], "cannot change in mid-training"),
+    (["population.name=pbt", "policy.hidden={choice: [[8], [16]]}"], "cannot change in mid-training|unknown|choice"),
+    (["population.name=pbt", "population.search={algorithm.lrr: {log: [1e-4, 1e-3]}}"], "unknown key 'algorithm.lrr'. Did you mean"),
+    (["population.name=pbt", "population.search={lr: {log: [1e-4, 1e-3]}}"], "expected a key of env, policy or algorithm"),
+    (["population.name=pbt", "algorithm.gamma={uniform: [0.5, 2]}"], "less than or equal to 1"),
+    (["population.name=pbt", "algorithm.actor_lag=1"], "actor_lag=0"),
+    (["population.name=nsga2", "population.reference=[0]", "population.objectives={a: {score: 1}, b: {lazy: 1}}"], "one number for each"),
+    (["population.name=nsga2", "population.steps=0"], "darwinian"),
+    (["population.name=sweep", "population.search={}", "algorithm.lr=1e-3", "algorithm.epochs=2"], "a sweep needs ranges"),
+    (["population.name=map-elites"], "descriptors"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=[" ".join(o) for o, _ in REFUSED])
+def test_what_cannot_work_is_refused_before_anything_starts(options: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, UserError), match=message):
+        train_run(load_config(None, [], [*SMALL, *options]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_train_says_which_command_evolves() -> None:
+    refused = in_process("train", *(f"-m{o}" for o in SMALL if not o.startswith("population")))
+    assert (refused.returncode, "a range is for baldwin evolve" in refused.stderr) == (2, True)
+    refused = in_process("train", "cartpole-pbt")
+    assert (refused.returncode, "baldwin evolve trains it" in refused.stderr) == (2, True)
+    assert "population: section" in in_process("evolve", "cartpole-ppo").stderr
+
+
+def test_objectives_that_nobody_tells_are_named(tmp_path: Path) -> None:
+    config = load_config(None, [], [*SMALL, "population.name=nsga2", "population.objectives={a: {speed: 1}}"])
+    with pytest.raises(Exception, match="does not tell; it tells: return"):
+        train_run(config, tmp_path / "run")
+
+
+def test_every_population_is_here() -> None:
+    assert {name for kind in ALL.values() for o in kind if o.startswith("population.name=") for name in [o.partition("=")[2]]} | {
+        "schedule"
+    } == set(POPULATIONS)
+
+
+def test_the_generation_of_a_synchronous_run_is_rebuilt(quiet: RunsWhenAsked) -> None:
+    directory = quiet["pbt"].directory
+    assert rebuild(directory, 0)
+    assert member_policy(directory, "best")[1] == 3
+
+
+def test_pbt_solves_cartpole_where_the_median_fixed_member_does_not(tmp_path: Path) -> None:
+    """Seven in eight of the first step sizes are too small or too large to learn in this budget."""
+    overrides = ["stop.generations=12", "stop.env_steps=null", "stop.score=475", "run.episodes=20", "population.synchronous=true"]
+    run = train_run(load_config("cartpole-pbt", [], [*overrides, "run.seed=2"]), tmp_path / "pbt")
+    assert run.score is not None
+    assert run.score >= 475
+    rounds = run.algorithm.version
+    fixed = load_config("cartpole-pbt", [], [*overrides, "run.seed=2", "population.name=pbt", "population.fraction=0.01"])
+    assert fixed.population is not None
+    found = read_lineage(tmp_path / "pbt")
+    first = {r["member"]: r for r in found if r["operator"] == "start"}
+    assert len(first) == 8
+    median = sorted(r["hyperparameters"]["algorithm.lr"] for r in first.values())[4]
+    alone = load_config(
+        "cartpole-pbt",
+        [],
+        ["population=null", f"algorithm.lr={median}", "algorithm.entropy_coef=0", f"stop.env_steps={rounds * 4096}", "stop.score=null"],
+    )
+    assert (train_run(alone, tmp_path / "fixed").score or 0) < 400
