@@ -144,15 +144,22 @@ class VectorEnv(Protocol):
         """Close the simulators."""
 
 
-Answer = Callable[[NDArray[np.int64], Observation], NDArray[Any]]
-"""(members of the pool [width], what each of them sees [width, ...]) -> their actions [width, ...]; those of the script are not used."""
+class OpponentPolicies(Protocol):
+    """Members of a pool as they play. Every opponent of every copy has a row, with a memory and earlier frames of its own."""
+
+    def begin(self, rows: NDArray[np.intp]) -> None:
+        """A match begins for the opponents in these rows: whoever plays them remembers nothing."""
+
+    def act(self, members: NDArray[np.int64], obs: Observation, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """Actions [k, ...] of the opponents in these rows, whom these members [k] play and who see these observations [k, ...]."""
 
 
 class OpponentEnv(VectorEnv, Protocol):
     """Copies in each of which one player learns, and another one is a member of a pool."""
 
     opponents: NDArray[np.int64]  # [width], set before a reset; 0 is the world's own script
-    answer: Answer | None  # how the members decide
+    opponent_rows: int  # opponents of all copies together
+    policies: OpponentPolicies | None  # how the members decide
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,9 +240,7 @@ def test_what_cannot_play_itself_is_refused(options: list[str], error: type[Exce
     ("options", "message"),
     [
         (["algorithm.name=ppo", "env.id=CartPole-v1"], "'CartPole-v1' has one player"),
-        (["algorithm.name=es", "env.id=baldwin:VectorPong-v0"], "es does not meet opponents so far; those that do: .*ppo"),
         (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "env.self_play=true"], "the policy meets itself"),
-        (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.memory.kind=lstm"], "no memory so far"),
         (["algorithm.name=ppo", "env.id=pettingzoo:mpe2.simple_tag_v3", "env.kwargs={player: agent_0}"], "see or do different things"),
     ],
 )
