@@ -134,7 +134,7 @@ class PongSelfPlay:
 
 
 def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int) -> PongSelfPlay | SelfPlayEnvs:
-    """Both players as copies; where each has a pace of its own, which is refused, the general way says so."""
+    """Both players as copies: in NumPy, where both decide in every frame."""
     _, pace = _options(config)
     if pace == {"frames": (1, 1), "delay": 0}:
         return PongSelfPlay(config, env_spec, width)

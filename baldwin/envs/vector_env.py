@@ -40,7 +40,7 @@ class EnvConfig(ConfigModel):
     self_play: bool = Field(
         False,
         description="Training collects every player of a match, and the policy plays them all; evaluations play one against the world's script. "
-        "For worlds whose players see the same kind of thing and decide at the same time",
+        "For worlds whose players see the same kind of thing",
     )
     atari: AtariConfig | None = Field(None, description="Preprocessing of Atari games; default for ids that begin with ALE/: DeepMind's")
     reward_weights: dict[str, float] = Field(
@@ -160,6 +160,12 @@ class OpponentEnv(VectorEnv, Protocol):
     opponents: NDArray[np.int64]  # [width], set before a reset; 0 is the world's own script
     opponent_rows: int  # opponents of all copies together
     policies: OpponentPolicies | None  # how the members decide
+
+
+class TurnEnv(VectorEnv, Protocol):
+    """Copies that are the players of matches, all of which are stepped together, though not all of them have to decide every time."""
+
+    deciding: NDArray[np.bool_]  # [width] whose next action counts; the others wait, and see what they saw last
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
 from baldwin.rollout.opponent_policies import PoolPolicies
-from baldwin.rollout.segments import ACTOR, CollectJob, RunningEnvs, collect
+from baldwin.rollout.segments import ACTOR, DECIDED, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
 MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its overhead
@@ -130,7 +130,7 @@ class RolloutWorker:
         return Outcome(
             job.ticket,
             total,
-            env_steps=arrays["reward"].size,
+            env_steps=int(arrays[DECIDED][:, :-1].sum()) if DECIDED in arrays else arrays["reward"].size,
             arrays={name: array for name, array in arrays.items() if name not in derived},
             derived=derived,
             replayed_steps=replayed,

@@ -47,3 +47,26 @@ class Duel(World):
             picture[0, 2:6, 5 * light : 5 * light + 3] = 255 * shown
             return picture
         return np.array([(2 * light - 1) * shown, shown], np.float32)
+
+
+class TurnDuel(Duel):
+    """The same, but blue speaks after red, and sees the light of its own moment; three frames pass with each word of red, one with blue's."""
+
+    async def _tick(self, seats: dict[str, Seat], rng: np.random.Generator) -> None:
+        for played in range(self._rounds):
+            right = []
+            for player, frames in zip(self.players, (3, 1), strict=True):
+                light = int(rng.integers(2))
+                if player.name in seats:
+                    seats[player.name].show(self._see(light, 2 * played))
+                    word = int(await seats[player.name].action())
+                else:
+                    word = int(rng.integers(2))
+                right.append(float(word == light))
+                for seat in seats.values():
+                    seat.add(0.0, frames)
+            for own, player in enumerate(self.players):
+                if player.name in seats:
+                    seats[player.name].add(right[own] - right[1 - own], 0)
+        for seat in seats.values():
+            seat.show(self._see(0, 1), terminated=True)
