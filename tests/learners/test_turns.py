@@ -138,7 +138,9 @@ def test_who_is_out_early_waits_for_the_end_of_the_match() -> None:
     _, segments, raw = collected(*options)
     assert (raw[0]["terminated"][0] == raw[0]["terminated"][1]).all()
     first = segments[0]
-    assert first.reward[0, first.valid[0], 0].tolist() == [7.0]  # a match has five decisions: of nine rows, the second one is not at its end
+    assert first.reward[0, first.valid[0], 0].tolist() == [
+        7.0
+    ]  # a match has five decisions: of nine rows, the second one is not at its end
     assert first.terminated[0, first.valid[0]].all()
     assert first.reward[1, :2, 0].tolist() == [1.0, 1.0]
     assert first.terminated[1, :2].tolist() == [False, True]

@@ -266,6 +266,43 @@ def test_stacked_frames_and_turns_do_not_go_together(tmp_path: Path) -> None:
         train_run(load_config(None, [], ["algorithm.name=ppo", *SMALL, *options]), tmp_path / "run")
 
 
+def test_a_game_in_turns_is_learned_by_self_play(tmp_path: Path) -> None:
+    """Nim, whose first player wins against anybody: who has only met itself beats random moves."""
+    options = ["env.id=examples.nim:Nim", "env.self_play=true", "algorithm.name=ppo", "policy.normalize_obs=false", "policy.hidden=[32]"]
+    options += ["algorithm.normalize_reward=false", "algorithm.n_envs=16", "algorithm.block=16", "algorithm.rollout_length=64"]
+    options += ["algorithm.lr=2e-3", "algorithm.batch_size=256", "algorithm.steps_per_epoch=4096", "executor.name=inline"]
+    options += ["run.evaluate_every=2", "run.episodes=64", "stop.score=0.85", "stop.env_steps=80_000"]
+    assert (train_run(load_config(None, [], options), tmp_path / "run").score or 0) >= 0.85
+
+
+def random_spread(matches: int) -> float:
+    """Mean return of players that move at random."""
+    from mpe2 import simple_spread_v3
+
+    env = simple_spread_v3.parallel_env(N=2, max_cycles=25)
+    total = 0.0
+    for seed in range(matches):
+        env.reset(seed=seed)
+        for n, name in enumerate(env.agents):
+            env.action_space(name).seed(10 * seed + n)
+        while env.agents:
+            _, reward, *_ = env.step({name: env.action_space(name).sample() for name in env.agents})
+            total += reward["agent_0"]
+    return total / matches
+
+
+def test_one_policy_for_all_learns_to_cooperate(tmp_path: Path) -> None:
+    """Two players share out two landmarks, and what one loses the other loses, too. Random play: -21 on average."""
+    options = ["env.id=pettingzoo:mpe2.simple_spread_v3", "env.kwargs={N: 2, max_cycles: 25}", "env.self_play=true", "algorithm.name=ppo"]
+    options += ["algorithm.n_envs=16", "algorithm.block=16", "algorithm.rollout_length=100", "algorithm.lr=2e-3", "algorithm.gamma=0.9"]
+    options += ["algorithm.batch_size=400", "algorithm.steps_per_epoch=8000", "policy.hidden=[32, 32]", "executor.name=inline"]
+    run = train_run(
+        load_config(None, [], [*options, "run.evaluate_every=100", "run.episodes=2", "stop.env_steps=40_000"]), tmp_path / "run"
+    )
+    assert run.last["episodes"] >= 100
+    assert run.last["return_mean"] > random_spread(60) + 4
+
+
 @pytest.mark.slow
 def test_tic_tac_toe_is_learned_against_random_moves(tmp_path: Path) -> None:
     options = [
