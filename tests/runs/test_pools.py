@@ -131,3 +131,11 @@ def test_members_with_virtual_batch_normalisation_come_from_the_run_itself(quiet
     path = quiet["es-pictures-lstm"].directory.path
     with pytest.raises(ConfigError, match="virtual batch normalisation"):
         build(small("es-pictures-lstm", "policy.images.norm=virtual-batch", f"opponents.pool=[script, {path}]"))
+
+
+@pytest.mark.parametrize("kind", ["aes", "aes-rl"])
+def test_the_journal_rebuilds_what_three_workers_did_in_any_order(kind: str, tmp_path: Path) -> None:
+    run = train_run(small(kind, "executor.name=process", "executor.workers=3"), tmp_path / "run")
+    assert run.last["failed"] == 0
+    assert run.last["opponents"] == 3
+    assert policy_hash(rebuild(run.directory, run.algorithm.version)) == run.params_sha256()
