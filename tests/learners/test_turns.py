@@ -144,3 +144,15 @@ def test_who_is_out_early_waits_for_the_end_of_the_match() -> None:
     assert first.terminated[0, first.valid[0]].all()
     assert first.reward[1, :2, 0].tolist() == [1.0, 1.0]
     assert first.terminated[1, :2].tolist() == [False, True]
+
+
+def test_a_time_limit_ends_the_match_for_everybody() -> None:
+    """After five words red waits for blue: nothing came of its last decision, and what it saw then is the last it has seen."""
+    _, segments, _ = collected("env.id=tests.toys.duels:TurnDuel", "env.max_episode_steps=5", "policy.normalize_obs=false")
+    first = segments[0]
+    assert first.truncated[0, first.valid[0]].tolist()[:3] == [False, False, True]
+    assert first.truncated[1, first.valid[1]].tolist()[:2] == [False, True]
+    assert first.elapsed[0, :3].tolist() == [4, 4, 0]
+    assert first.elapsed[1, :2].tolist() == [4, 4]  # blue was about to speak again
+    row = first.final_at.tolist().index([0, 2])
+    np.testing.assert_array_equal(first.final_obs["vector"][row], first.obs["vector"][0, 2])
