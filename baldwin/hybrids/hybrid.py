@@ -151,9 +151,8 @@ class HybridAlgorithm(BaseAlgorithm):
                 opponents=mixture,
             )
             return RolloutJob((Trial(number, pending.version, pending.params),), spec)
-        opponent = (
-            mixture.choose(int(episode_seed(self._seed, 0, start)[0]), 0, 0) if mixture else SCRIPT
-        )  # as the mean from the same start
+        # The same as the mean's where both begin at one start.
+        opponent = mixture.choose(int(episode_seed(self._seed, 0, start)[0]), 0, 0) if mixture else SCRIPT
         episode = CollectJob(
             ticket=number,
             seed=self._seed,

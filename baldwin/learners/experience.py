@@ -103,14 +103,15 @@ def by_decisions(experience: Experience, decided: NDArray[np.bool_]) -> Experien
     answered = {(n, stop - 1): step for n, step, _, stop in rows}
     kept = [at for at, end in enumerate(experience.final_at.tolist()) if tuple(end) in answered]
     final_at = [(n, answered[n, t]) for n, t in experience.final_at[kept].tolist()]
-    last_obs = {key: array.copy() for key, array in experience.last_obs.items()}
+    last_obs, memory = {key: array.copy() for key, array in experience.last_obs.items()}, experience.memory.copy()
     for n, own in enumerate(spans):
-        if own and own[-1][1] < decided.shape[1] - 1:
+        if not own:
+            continue
+        begin, end = own[0][0], own[-1][1]
+        if end < experience.valid.shape[1]:  # else the last observation is that of its next decision
             for key, array in last_obs.items():
-                array[n] = experience.obs[key][n, own[-1][1]]
-    memory = experience.memory.copy()
-    for n, own in enumerate(spans):
-        if own and experience.ended[n, : own[0][0]].any():  # its first step is in another episode than the one that it remembers
+                array[n] = experience.obs[key][n, end]
+        if experience.ended[n, :begin].any():  # its first step is in another episode than the one that it remembers
             memory[n] = 0.0
     return replace(
         experience,
