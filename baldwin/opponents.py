@@ -20,6 +20,8 @@ MEMBERS, PROBABILITIES = "opponents", "opponent_probabilities"
 """Names of a mixture's arrays, where it is kept with an actor."""
 SCRIPT = 0
 """The number of the world's own script."""
+GAMES = "games"
+"""Name of an outcome's array [games, 2]: the member that a whole episode was played against, and the return."""
 
 
 class SnapshotRule(ConfigModel):
@@ -221,6 +223,57 @@ class OpponentPool:
         self._shared = set()
 
 
+class JobOpponents:
+    """A pool for algorithms that play whole episodes: whom the episodes of each open job choose from, and the results of a generation.
+
+    Results count when the generation ends, in the order of tickets: until then every job gets the same mixture, whoever is faster.
+    """
+
+    def __init__(self, pool: OpponentPool) -> None:
+        self.pool = pool
+        self._mixture = pool.mixture()
+        self._jobs: dict[int, Mixture] = {}  # number of an open job -> its mixture
+        self._games: dict[int, NDArray[np.float64]] = {}  # ticket -> games of this generation
+
+    def mixture_of(self, job: int) -> Mixture:
+        """That of now for a new job; for one that is made again, the same as before."""
+        return self._jobs.setdefault(job, self._mixture)
+
+    def add(self, ticket: int, arrays: Arrays) -> None:
+        """Take the games of an outcome, if it has any."""
+        if GAMES in arrays:
+            self._games[ticket] = np.asarray(arrays[GAMES], np.float64)
+
+    def end_generation(self, policy: Arrays, steps: int, open_jobs: Iterable[int]) -> Metrics:
+        """Count the results; metrics of the generation; then a snapshot, if it is time. `open_jobs`: those whose results are still to come."""
+        for ticket in sorted(self._games):
+            for member, total_reward in self._games[ticket].tolist():
+                self.pool.record(int(member), game_score(total_reward))
+        self._games = {}
+        metrics = self.pool.metrics()
+        self.pool.snapshot({key: policy[key] for key in ("params", "obs_moments")}, steps)
+        self._jobs = {job: self._jobs[job] for job in sorted(set(open_jobs)) if job in self._jobs}
+        self.pool.forget({int(number) for mixture in self._jobs.values() for number in mixture.members})
+        self._mixture = self.pool.mixture()
+        return metrics
+
+    def state_dict(self) -> State:
+        """The pool, mixtures of open jobs, and this generation's results so far."""
+        return {
+            "pool": self.pool.state_dict(),
+            "mixture": mixture_arrays(self._mixture),
+            "jobs": {str(job): mixture_arrays(mixture) for job, mixture in self._jobs.items()},
+            "games": {str(ticket): games for ticket, games in self._games.items()},
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        self.pool.load_state_dict(state["pool"])
+        self._mixture = Mixture(state["mixture"][MEMBERS], state["mixture"][PROBABILITIES])
+        self._jobs = {int(job): Mixture(kept[MEMBERS], kept[PROBABILITIES]) for job, kept in state["jobs"].items()}
+        self._games = {int(ticket): np.array(games) for ticket, games in state["games"].items()}
+
+
 class Seating:
     """A pool, and against which of its members each environment plays its open episode."""
 
@@ -233,13 +286,12 @@ class Seating:
     def end(self, env: int, episode: int, total_reward: float | None) -> None:
         """An episode ended with that return, or was given up (None); the next one is against a member of `acted_with`."""
         if total_reward is not None:
-            self.pool.record(self.current[env], float(np.sign(total_reward) + 1) / 2)
+            self.pool.record(self.current[env], game_score(total_reward))
         self.current[env] = self.acted_with.choose(self._seed, env, episode + 1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The mixture of now, to be kept with an actor."""
-        members, probabilities = self.pool.mixture()
-        return {MEMBERS: members, PROBABILITIES: probabilities}
+        return mixture_arrays(self.pool.mixture())
 
     def end_epoch(self, policy: Arrays, steps: int, actors: Iterable[Arrays]) -> Metrics:
         """Metrics of the epoch; then a snapshot, if it is time. `actors`: those whose segments may still come."""
@@ -256,6 +308,16 @@ class Seating:
         """Continue from a `state_dict`."""
         self.pool.load_state_dict(state["pool"])
         self.current = state["current"].tolist()
+
+
+def game_score(total_reward: float) -> float:
+    """1 for a return above zero, 0.5 for zero, 0 below."""
+    return float(np.sign(total_reward) + 1) / 2
+
+
+def mixture_arrays(mixture: Mixture) -> dict[str, NDArray[Any]]:
+    """As a checkpoint, or an actor, keeps it."""
+    return {MEMBERS: mixture.members, PROBABILITIES: mixture.probabilities}
 
 
 def kept_mixture(actor: Arrays) -> Mixture | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baldwin.opponents import SCRIPT, Mixture, OpponentPool, OpponentsConfig, Seating, SnapshotRule
+from baldwin.opponents import GAMES, SCRIPT, JobOpponents, Mixture, OpponentPool, OpponentsConfig, Seating, SnapshotRule
 
 POLICY = {"params": np.arange(3, dtype=np.float32), "obs_moments": np.zeros(1)}
 
@@ -106,3 +106,36 @@ def test_results_go_to_whom_the_episode_was_played_against() -> None:
         seating.end(0, episode, total)
     assert seating.current == [7, 0]
     assert seating.pool._recent == {0: [1.0], 5: [0.0]}
+
+
+def test_results_of_a_generation_count_at_its_end_whoever_was_faster() -> None:
+    found = []
+    for order in ((3, 8), (8, 3)):
+        own = JobOpponents(pool(choice="uniform", snapshot=SnapshotRule(steps=10, win_rate=0.6)))
+        games = {3: [[SCRIPT, 2.0], [SCRIPT, 0.0]], 8: [[SCRIPT, 1.0], [SCRIPT, -1.0], [SCRIPT, 5.0]]}
+        for ticket in order:
+            own.add(ticket, {GAMES: np.array(games[ticket])})
+            assert own.pool.win_rate() == 0.5  # nothing is known yet
+        own.add(9, {})
+        metrics = own.end_generation(POLICY, 10, [])
+        found.append((own.pool._recent, metrics, [m.number for m in own.pool.active]))
+    assert found[0] == found[1] == ({SCRIPT: [1.0, 0.5, 1.0, 0.0, 1.0]}, {"win_rate": 0.7, "opponents": 1.0}, [0, 1])
+
+
+def test_a_job_that_is_made_again_meets_the_same_opponents_after_a_resume_too() -> None:
+    own = JobOpponents(pool(choice="latest", snapshot=SnapshotRule(steps=1), capacity=2))
+    own.mixture_of(7)
+    own.end_generation(POLICY, 1, [7])
+    own.mixture_of(8)
+    own.add(5, {GAMES: np.array([[1, 1.0]])})
+    other = JobOpponents(pool(choice="latest", snapshot=SnapshotRule(steps=1), capacity=2))
+    other.load_state_dict(own.state_dict())
+    for one in (own, other):
+        assert one.mixture_of(7).members.tolist() == [0]
+        assert one.mixture_of(8).members.tolist() == [0, 1]
+        assert one.mixture_of(9).probabilities.tolist() == [0, 1]
+        one.end_generation(POLICY, 2, [8])  # a third one joins; the first snapshot leaves, but job 8 may still need it
+        assert [(m.number, m.active) for m in one.pool.members] == [(0, True), (1, False), (2, True)]
+        assert one.mixture_of(7).members.tolist() == [0, 2]  # a new job of that number
+        one.end_generation(POLICY, 2, [])
+        assert [m.number for m in one.pool.members] == [0, 2]

@@ -4,16 +4,17 @@ from baldwin.envs import envpool, gymnasium, mujoco, pong_backend  # noqa: F401 
 from baldwin.envs.backends import check_env, choose_backend, list_envs, make_render_env, make_resumable_env, make_vector_env
 from baldwin.envs.gymnasium import close_quietly, total_reward
 from baldwin.envs.sampling import random_action
-from baldwin.envs.vector_env import BACKENDS, Answer, Backend, EnvConfig, EnvSpec, OpponentEnv, StepResult, VectorEnv
+from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, OpponentEnv, OpponentPolicies, StepResult, TurnEnv, VectorEnv
 
 __all__ = [
     "BACKENDS",
-    "Answer",
     "Backend",
     "EnvConfig",
     "EnvSpec",
     "OpponentEnv",
+    "OpponentPolicies",
     "StepResult",
+    "TurnEnv",
     "VectorEnv",
     "check_env",
     "choose_backend",

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.match_env import ANY
 from baldwin.envs.matches import Matches, Turn, close_worlds, step_result
-from baldwin.envs.vector_env import Answer, EnvSpec, Ids, StepResult
+from baldwin.envs.vector_env import EnvSpec, Ids, OpponentPolicies, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
-from baldwin.observations import ACTION_MASK, Observation
+from baldwin.observations import ACTION_MASK, Observation, take
 from baldwin.opponents import SCRIPT
 from baldwin.ops.seeds import mix
 
@@ -26,16 +26,16 @@ class OpponentEnvs:
         self.width = width
         self.failures: dict[int, str] = {}
         self.opponents = np.zeros(width, np.int64)
-        self.answer: Answer | None = None
+        self.policies: OpponentPolicies | None = None
         self._worlds = [make_world() for _ in range(width)]
         self._names = [p.name for p in self._worlds[0].players]
+        self.opponent_rows = width * (len(self._names) - 1)
         self._learning = self._names if player == ANY else [player]
         self._own = [Turn(n, self._learning[0]) for n in range(width)]
         self._spec, self._weights = env_spec, weights
         self._matches = Matches()
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
-        self._seen = env_spec.obs.empty(width)  # what the member of each match sees
 
     def open(self, seeds: NDArray[np.int64], first_episode: int | NDArray[np.int64]) -> None:
         self._seeds[:] = seeds
@@ -48,7 +48,9 @@ class OpponentEnvs:
             self._episode[n] += 1
             own = self._learning[mix(seed, 1) % len(self._learning)]
             self._own[n] = Turn(n, own)
-            others = [name for name in self._names if name != own] if self.opponents[n] != SCRIPT else []
+            others = self._others(n) if self.opponents[n] != SCRIPT else []
+            if self.policies:
+                self.policies.begin(np.array([self._row(Turn(n, name)) for name in others], np.intp))
             try:
                 self._matches.begin(n, self._worlds[n], seed, [own, *others])
             except EnvironmentFailure as error:
@@ -67,26 +69,36 @@ class OpponentEnvs:
     def _go_on(self, actions: dict[Turn, Any], ids: Ids) -> dict[Turn, Step]:
         """Let the others decide until something came for every learning player."""
         found: dict[Turn, Step] = {}
+        playing = set(ids.tolist())
         while True:
             missing = [self._own[n] for n in ids.tolist() if self._own[n] not in found and n not in self.failures]
             found |= self._matches.act(actions, missing)
             for match, reason in self._matches.failures.items():
                 self.failures.setdefault(match, reason)
-            others = [turn for turn in self._matches.waiting if turn != self._own[turn.match] and turn.match not in self.failures]
+            others = [t for t in self._matches.waiting if t.match in playing and t != self._own[t.match] and t.match not in self.failures]
             if all(self._own[n] in found or n in self.failures for n in ids.tolist()):
                 return found
             actions = self._answers(others) if others else {}
 
     def _answers(self, turns: list[Turn]) -> dict[Turn, Any]:
-        """Actions of members; of several players of one match, the first now and the others in the next round."""
-        first = {turn.match: turn for turn in reversed(turns)}
-        for turn in list(first.values()):
-            if not self._write(self._seen, turn.match, turn):
-                del first[turn.match]
-        if self.answer is None:
-            raise EnvironmentFailure("nobody answers for the opponents")
-        actions = self.answer(self.opponents, self._seen)
-        return {turn: actions[match] for match, turn in first.items()}
+        """Actions of the members that play these."""
+        if self.policies is None:
+            raise EnvironmentFailure("nobody decides for the opponents")
+        obs = self._spec.obs.empty(len(turns))
+        sound = [row for row, turn in enumerate(turns) if self._write(obs, row, turn)]
+        able = [turns[row] for row in sound]
+        if not able:
+            return {}
+        members = np.array([self.opponents[turn.match] for turn in able], np.int64)
+        actions = self.policies.act(members, take(obs, np.array(sound, np.intp)), np.array([self._row(turn) for turn in able], np.intp))
+        return dict(zip(able, actions, strict=True))
+
+    def _others(self, match: int) -> list[str]:
+        return [name for name in self._names if name != self._own[match].player]
+
+    def _row(self, turn: Turn) -> int:
+        """Of an opponent among those of all matches."""
+        return turn.match * (len(self._names) - 1) + self._others(turn.match).index(turn.player)
 
     def _observe(self, ids: Ids) -> Observation:
         obs = self._spec.obs.empty(len(ids))

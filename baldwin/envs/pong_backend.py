@@ -15,7 +15,7 @@ from baldwin.envs.match_env import ANY
 from baldwin.envs.pong import LEFT, N_ACTIONS, N_OBS, RIGHT, PongGames, result
 from baldwin.envs.pong_world import SIDES, Pace, PongWorld
 from baldwin.envs.self_play import SelfPlayEnvs
-from baldwin.envs.vector_env import BACKENDS, OWN, Answer, Backend, EnvConfig, EnvSpec, Ids, StepResult
+from baldwin.envs.vector_env import BACKENDS, OWN, Backend, EnvConfig, EnvSpec, Ids, OpponentPolicies, StepResult
 from baldwin.errors import EnvironmentFailure
 from baldwin.observations import VECTOR, Observation
 from baldwin.opponents import SCRIPT
@@ -41,7 +41,8 @@ class PongVectorEnv:
         self._pace, self._other_pace = (Pace(width, pace["frames"], pace["delay"]) for _ in range(2))
         self._side = np.zeros(width, np.int64)
         self.opponents = np.zeros(width, np.int64)
-        self.answer: Answer | None = None
+        self.opponent_rows = width
+        self.policies: OpponentPolicies | None = None
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
 
@@ -56,6 +57,8 @@ class PongVectorEnv:
         self._games.begin(ids, seeds)
         self._pace.begin(ids, seeds, self._side[ids])
         self._other_pace.begin(ids, seeds, 1 - self._side[ids])
+        if self.policies:
+            self.policies.begin(ids.astype(np.intp))
         return self._observe(ids)
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
@@ -82,13 +85,13 @@ class PongVectorEnv:
     def _other(self, ids: Ids, side: NDArray[np.int64]) -> NDArray[np.int64]:
         """What the other player does in this frame."""
         script = np.where(side == LEFT, self._games.track(RIGHT, ids), self._games.track(LEFT, ids))
-        if self.answer is None or not self.opponents[ids].any():
+        if self.policies is None or not self.opponents[ids].any():
             return script
         frame = self._games.frames[ids]
         deciding = ids[(self._other_pace.due[ids] == frame) & (self.opponents[ids] != SCRIPT)]
         if len(deciding):
-            answered = self.answer(self.opponents, self._see(1 - self._side))  # always of the whole width, for the same bits
-            self._other_pace.decide(deciding, answered[deciding])
+            seen = {VECTOR: self._see(1 - self._side)[VECTOR][deciding]}
+            self._other_pace.decide(deciding, self.policies.act(self.opponents[deciding], seen, deciding.astype(np.intp)))
         return np.where(self.opponents[ids] == SCRIPT, script, self._other_pace.actions(ids, frame))
 
     def _observe(self, ids: Ids) -> Observation:
@@ -134,7 +137,7 @@ class PongSelfPlay:
 
 
 def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int) -> PongSelfPlay | SelfPlayEnvs:
-    """Both players as copies; where each has a pace of its own, which is refused, the general way says so."""
+    """Both players as copies: in NumPy, where both decide in every frame."""
     _, pace = _options(config)
     if pace == {"frames": (1, 1), "delay": 0}:
         return PongSelfPlay(config, env_spec, width)

@@ -44,7 +44,7 @@ class EnvConfig(ConfigModel):
     self_play: bool = Field(
         False,
         description="Training collects every player of a match, and the policy plays them all; evaluations play one against the world's script. "
-        "For worlds whose players see the same kind of thing and decide at the same time",
+        "For worlds whose players see the same kind of thing",
     )
     atari: AtariConfig | None = Field(None, description="Preprocessing of Atari games; default for ids that begin with ALE/: DeepMind's")
     reward_weights: dict[str, float] = Field(
@@ -149,15 +149,28 @@ class VectorEnv(Protocol):
         """Close the simulators."""
 
 
-Answer = Callable[[NDArray[np.int64], Observation], NDArray[Any]]
-"""(members of the pool [width], what each of them sees [width, ...]) -> their actions [width, ...]; those of the script are not used."""
+class OpponentPolicies(Protocol):
+    """Members of a pool as they play. Every opponent of every copy has a row, with a memory and earlier frames of its own."""
+
+    def begin(self, rows: NDArray[np.intp]) -> None:
+        """A match begins for the opponents in these rows: whoever plays them remembers nothing."""
+
+    def act(self, members: NDArray[np.int64], obs: Observation, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """Actions [k, ...] of the opponents in these rows, whom these members [k] play and who see these observations [k, ...]."""
 
 
 class OpponentEnv(VectorEnv, Protocol):
     """Copies in each of which one player learns, and another one is a member of a pool."""
 
     opponents: NDArray[np.int64]  # [width], set before a reset; 0 is the world's own script
-    answer: Answer | None  # how the members decide
+    opponent_rows: int  # opponents of all copies together
+    policies: OpponentPolicies | None  # how the members decide
+
+
+class TurnEnv(VectorEnv, Protocol):
+    """Copies that are the players of matches, all of which are stepped together, though not all of them have to decide every time."""
+
+    deciding: NDArray[np.bool_]  # [width] whose next action counts; the others wait, and see what they saw last
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class HybridSACConfig(SACUpdateConfig):
 class HybridConfig(AlgorithmConfig, FailureLimits):
     """What every hybrid has: its learner, its replay buffer, and how both are joined."""
 
+    plays_opponents: ClassVar[bool] = True
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [400, 300], "activation": "tanh", "init": "torch", "normalize_obs": False}
     renamed: ClassVar[dict[str, str]] = {
         "capacity": "buffer_size",

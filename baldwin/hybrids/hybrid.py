@@ -16,6 +16,7 @@ from baldwin.hybrids.config import HybridConfig
 from baldwin.hybrids.jobs import CRITIC, METRIC, ImproveAndEvaluate, TrainCritic
 from baldwin.learners.off_policy import check_action_space, learner_spec, make_replay, merge_vectors
 from baldwin.networks import make_network
+from baldwin.opponents import SCRIPT, JobOpponents, OpponentPool
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.statistics import return_stats
@@ -76,6 +77,7 @@ class HybridAlgorithm(BaseAlgorithm):
         self._failed_jobs = 0  # since the last line of metrics
         self._samples: list[tuple[str, float, float]] = []  # metric, weight, value
         self._policy = self._current_policy(center)
+        self._opponents = JobOpponents(OpponentPool(context.opponents, context.opponent_policies)) if context.opponents else None
 
     @property
     @abstractmethod
@@ -106,11 +108,12 @@ class HybridAlgorithm(BaseAlgorithm):
         return self._policy
 
     def publish(self) -> list[Shared]:
-        """The greedy policy once per version, for evaluations; critics once per version of theirs, for jobs that train actors."""
+        """The greedy policy once per version, for evaluations; critics once per version of theirs, for jobs that train actors; new opponents."""
         needed = self._needed_critics()
         new = sorted(needed - self._published_critics) if self.config.inheritance != "darwinian" else []
         self._published_critics = needed
-        return super().publish() + [Shared(CRITIC, v, self._frozen_critics[v], min(needed)) for v in new]
+        critics = [Shared(CRITIC, v, self._frozen_critics[v], min(needed)) for v in new]
+        return super().publish() + critics + (self._opponents.pool.publish() if self._opponents else [])
 
     def individuals(self) -> list[Individual]:
         """Records of the individuals that were finished since the last call."""
@@ -133,6 +136,7 @@ class HybridAlgorithm(BaseAlgorithm):
         if pending.kind == "critic":
             return self._critic_job(number)
         start = pending.start if pending.start >= 0 else number
+        mixture = self._opponents.mixture_of(number) if self._opponents else None
         if pending.kind == "mean":
             own = pending.start < 0
             spec = RolloutSpec(
@@ -144,17 +148,21 @@ class HybridAlgorithm(BaseAlgorithm):
                 max_steps=self._context.env.max_episode_steps,
                 skip_failed_episodes=True,
                 obs_moments=pending.obs_moments,
+                opponents=mixture,
             )
             return RolloutJob((Trial(number, pending.version, pending.params),), spec)
+        # The same as the mean's where both begin at one start.
+        opponent = mixture.choose(int(episode_seed(self._seed, 0, start)[0]), 0, 0) if mixture else SCRIPT
         episode = CollectJob(
             ticket=number,
             seed=self._seed,
             params=pending.params,
             obs_moments=pending.obs_moments,
-            positions=(EpisodePosition(0, start, self._context.actions.empty_actions()),),
+            positions=(EpisodePosition(0, start, self._context.actions.empty_actions(), opponent=opponent),),
             steps=None,
             explore="random" if pending.kind == "random" else "greedy",
             max_episode_steps=self._context.env.max_episode_steps,
+            opponents=mixture,
         )
         view = self.replay.view(pending.replay_first, pending.replay_total) if pending.reads_replay else None
         return ImproveAndEvaluate(self._learner_spec, episode, pending.steps, pending.critic_version, view)
@@ -176,6 +184,8 @@ class HybridAlgorithm(BaseAlgorithm):
                 (outcome,) = self._critic_job(outcome.ticket).run()  # it comes from a journal, which leaves out derived arrays
             del self._pending[outcome.ticket]
             self._count_steps(outcome)
+            if self._opponents and pending.kind != "random":
+                self._opponents.add(outcome.ticket, outcome.arrays)
             metrics = self._on_result(pending, outcome) or metrics
         return metrics
 
@@ -248,6 +258,8 @@ class HybridAlgorithm(BaseAlgorithm):
             "critic_steps_per_learning_step": self.critic_steps / max(1, self.learning_steps),
             "buffer_fill": len(self.replay) / self.replay.capacity,
         }
+        if self._opponents:
+            metrics |= self._opponents.end_generation(self._policy, self.simulator_steps, self._open.values())
         self._epoch = []
         self._samples = []
         self._failed_jobs = 0
@@ -269,6 +281,7 @@ class HybridAlgorithm(BaseAlgorithm):
             "pending": {str(ticket): asdict(pending) for ticket, pending in self._pending.items()},
             "epoch": self._epoch,
             "samples": [{"metric": name, "weight": weight, "value": value} for name, weight, value in self._samples],
+            "opponents": self._opponents.state_dict() if self._opponents else {},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -284,6 +297,8 @@ class HybridAlgorithm(BaseAlgorithm):
         self._pending = {int(ticket): PendingJob(**pending) for ticket, pending in state["pending"].items()}
         self._epoch = [dict(r) for r in state["epoch"]]
         self._samples = [(str(s["metric"]), float(s["weight"]), float(s["value"])) for s in state["samples"]]
+        if self._opponents:
+            self._opponents.load_state_dict(state["opponents"])
 
 
 def initial_center(context: BuildContext) -> NDArray[np.float32]:

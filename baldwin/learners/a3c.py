@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from baldwin.algorithm import AlgorithmEntry, BuildContext, register
-from baldwin.errors import Diverged
+from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.learners.a2c import A2C, OneStepConfig
 from baldwin.learners.actor_critic_loss import REPORTED
 from baldwin.learners.experience import Experience, from_segment
@@ -110,6 +110,8 @@ class GradientJob:
             raise TypeError(f"expected A3C, got {type(learner).__name__}")
         learner.normalize(Moments.unpack(self.collect.obs_moments))
         experience = from_segment({**collected.arrays, **collected.derived}, self.learner.env.obs)
+        if not experience.steps:
+            raise EnvironmentFailure("no player's decision was answered within a segment: raise algorithm.rollout_length")
         gradient, metrics = learner.segment_gradient(experience)
         arrays = {name: collected.arrays[name] for name in (*STEP_ARRAYS, MEMORY) if name in collected.arrays}
         arrays |= {METRIC + name: np.array(value) for name, value in metrics.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from baldwin.networks import ObservationBuffer
 from baldwin.observations import Observation, ObservationSpec
-from baldwin.rollout import FINAL_OBS, OBS, START_MEMORY, START_OBS
+from baldwin.rollout import DECIDED, FINAL_OBS, OBS, START_MEMORY, START_OBS
 from baldwin.types import Arrays
 
 
@@ -49,7 +50,7 @@ class Experience:
 
 
 def from_segment(arrays: Arrays, spec: ObservationSpec) -> Experience:
-    """The arrays of one collected segment of some environments."""
+    """The arrays of one collected segment of some environments. Of players that take turns, a step is from one decision to the next."""
     reward = arrays["reward"]
     count, steps = reward.shape
     ended = arrays["terminated"] | arrays["truncated"]
@@ -57,7 +58,7 @@ def from_segment(arrays: Arrays, spec: ObservationSpec) -> Experience:
     obs = _with_frames(newest, arrays, ended, spec)
     components = np.asarray(arrays["rewards"] if "rewards" in arrays else reward[..., None], np.float32)
     elapsed = np.asarray(arrays["elapsed"] if "elapsed" in arrays else np.ones((count, steps)), np.int32)
-    return Experience(
+    experience = Experience(
         obs={key: array[:, :-1] for key, array in obs.items()},
         last_obs={key: array[:, -1] for key, array in obs.items()},
         final_obs={name.removeprefix(FINAL_OBS): a for name, a in arrays.items() if name.startswith(FINAL_OBS)},
@@ -71,6 +72,75 @@ def from_segment(arrays: Arrays, spec: ObservationSpec) -> Experience:
         valid=np.ones((count, steps), np.bool_),
         memory=arrays.get(START_MEMORY, np.zeros((count, 0), np.float32)),
     )
+    return by_decisions(experience, arrays[DECIDED]) if DECIDED in arrays else experience
+
+
+def by_decisions(experience: Experience, decided: NDArray[np.bool_]) -> Experience:
+    """Steps that last from one decision of a player to its next, or to the end: their rewards and frames are those of all rows between.
+
+    `decided` [L, T + 1]: rows in which the player decides; the last one is after the segment. A decision that is not answered when the segment
+    ends is left out.
+    """
+    spans = [complete_spans(own, ended) for own, ended in zip(decided, experience.ended, strict=True)]
+    count, length = len(spans), max(1, *(len(own) for own in spans))
+    rows = [(n, step, start, stop) for n, own in enumerate(spans) for step, (start, stop) in enumerate(own)]
+
+    def spread(array: NDArray[Any], values: Sequence[Any]) -> NDArray[Any]:
+        found = np.zeros((count, length, *array.shape[2:]), array.dtype)
+        for (n, step, _, _), value in zip(rows, values, strict=True):
+            found[n, step] = value
+        return found
+
+    def first(array: NDArray[Any]) -> NDArray[Any]:
+        return spread(array, [array[n, start] for n, _, start, _ in rows])
+
+    def last(array: NDArray[Any]) -> NDArray[Any]:
+        return spread(array, [array[n, stop - 1] for n, _, _, stop in rows])
+
+    def total(array: NDArray[Any]) -> NDArray[Any]:
+        return spread(array, [array[n, start:stop].sum(0) for n, _, start, stop in rows])
+
+    answered = {(n, stop - 1): step for n, step, _, stop in rows}
+    kept = [at for at, end in enumerate(experience.final_at.tolist()) if tuple(end) in answered]
+    final_at = [(n, answered[n, t]) for n, t in experience.final_at[kept].tolist()]
+    last_obs, memory = {key: array.copy() for key, array in experience.last_obs.items()}, experience.memory.copy()
+    for n, own in enumerate(spans):
+        if not own:
+            continue
+        begin, end = own[0][0], own[-1][1]
+        if end < experience.valid.shape[1]:  # else the last observation is that of its next decision
+            for key, array in last_obs.items():
+                array[n] = experience.obs[key][n, end]
+        if experience.ended[n, :begin].any():  # its first step is in another episode than the one that it remembers
+            memory[n] = 0.0
+    return replace(
+        experience,
+        obs={key: first(array) for key, array in experience.obs.items()},
+        last_obs=last_obs,
+        final_obs={key: array[kept] for key, array in experience.final_obs.items()},
+        final_at=np.array(final_at, np.int64).reshape(-1, 2),
+        action=first(experience.action),
+        log_prob=first(experience.log_prob),
+        reward=total(experience.reward),
+        terminated=last(experience.terminated),
+        truncated=last(experience.truncated),
+        elapsed=total(experience.elapsed),
+        valid=spread(experience.valid, [True] * len(rows)),
+        memory=memory,
+    )
+
+
+def complete_spans(decided: NDArray[np.bool_], ended: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """(row of a decision, one past its last row) for every decision of a player [T + 1] that is answered within its segment [T]."""
+    never = len(decided)
+    decisions = [*np.flatnonzero(decided).tolist(), never]
+    ends = [*(np.flatnonzero(ended) + 1).tolist(), never]
+    found = []
+    for start, following in pairwise(decisions):
+        stop = min(following, next(end for end in ends if end > start))
+        if stop < never:
+            found.append((start, stop))
+    return found
 
 
 def _with_frames(newest: Observation, arrays: Arrays, ended: NDArray[np.bool_], spec: ObservationSpec) -> Observation:

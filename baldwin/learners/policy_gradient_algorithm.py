@@ -170,6 +170,8 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         """Follow the environments of a stream through a segment by the actor of that version; its experience, or None if it failed."""
         self._follow(stream, outcome, actor_version)
         experience = None if outcome.failed else from_segment({**outcome.arrays, **outcome.derived}, self._context.env.obs)
+        if experience and not experience.steps:  # of players that take turns, a short segment may have no whole step
+            experience = None
         if self._rewards and experience:
             experience = self._rewards.scale(experience, self._envs_of(stream), self._config.reward_clip)
         if self._rewards and outcome.reason:

@@ -30,7 +30,7 @@ class RewardScaler:
         for t in range(experience.valid.shape[1]):
             reward = experience.reward[:, t] @ self._weights
             self._sums[rows] = self._gamma ** experience.elapsed[:, t, None] * self._sums[rows] + reward[:, None]
-            sums.append(self._sums[rows])
+            sums.append(self._sums[rows][experience.valid[:, t]])
             self._sums[np.array(rows)[experience.ended[:, t]]] = 0.0
         self._moments = self._moments.merge(Moments.of(np.concatenate(sums)))
         scaled = np.clip(experience.reward / self._moments.std(STD_FLOOR), -clip, clip)

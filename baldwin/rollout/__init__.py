@@ -5,6 +5,7 @@ from baldwin.rollout.jobs import RolloutJob
 from baldwin.rollout.reference import reference_batch
 from baldwin.rollout.segments import (
     ACTOR,
+    DECIDED,
     FINAL_OBS,
     MEMORY,
     NEXT_OBS,
@@ -22,6 +23,7 @@ from baldwin.rollout.worker import RESULT, RolloutWorker, WorkerSpec
 
 __all__ = [
     "ACTOR",
+    "DECIDED",
     "FINAL_OBS",
     "MEMORY",
     "NEXT_OBS",

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import VectorEnv
+from baldwin.envs import OpponentEnv, VectorEnv
 from baldwin.networks import ActionMap, Normalizer, ObservationBuffer, StackedPolicies
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
+from baldwin.opponents import SCRIPT, Mixture
 from baldwin.ops import seeds as seeding
 from baldwin.ops.moments import Moments
 
@@ -44,6 +45,11 @@ class RolloutSpec:
     skip_failed_episodes: bool = False  # an episode that fails is left out instead of failing its trial
     obs_moments: NDArray[np.float64] | None = None  # to normalise by; None: those shared with the center
     collect_results: bool = False  # return what the environment tells of each episode: components of the reward, score, behaviour
+    opponents: Mixture | None = None  # of which every episode chooses; None: the world's own script
+
+    def choose_opponent(self, env: int, episode: int) -> int:
+        """Whom an environment meets in its episode of this number; environments with equal seeds meet the same."""
+        return self.opponents.choose(int(self.seeds[env]), 0, self.first_episode + episode) if self.opponents else SCRIPT
 
 
 @dataclass(slots=True)
@@ -55,7 +61,13 @@ class RolloutResult:
     truncated: NDArray[np.bool_]  # [N, episodes]
     reasons: dict[int, str]  # trial -> why it failed
     moments: Moments
+    opponents: NDArray[np.int64]  # [N, episodes], members of the pool
     results: dict[str, NDArray[np.float64]]  # name -> [N, episodes], NaN where an episode did not tell; empty unless asked for
+
+    def games(self) -> NDArray[np.float64]:
+        """Opponent and return of each episode that did not fail, [games, 2]."""
+        played = np.isfinite(self.returns)
+        return np.stack([self.opponents[played], self.returns[played]], 1).astype(np.float64)
 
 
 class MomentsAccumulator:
@@ -121,6 +133,7 @@ class BlockState:
         self.returns = np.full((trials, spec.episodes), np.nan)
         self.lengths = np.zeros((trials, spec.episodes), np.int64)
         self.truncated = np.zeros((trials, spec.episodes), np.bool_)
+        self.opponents = np.full((trials, spec.episodes), SCRIPT, np.int64)
         self.reasons: dict[int, str] = {}
         width = min(envs.width, trials)
         self.ids = np.arange(width, dtype=np.int32)  # the environments in use
@@ -148,6 +161,16 @@ class BlockState:
         """Which trial, and which of its episodes, the environment at this position plays now."""
         episode_index = int(self.episode_index[at])
         return int(self.ids[at]) + episode_index // self.spec.episodes * self.envs.width, episode_index % self.spec.episodes
+
+    def reset(self, positions: NDArray[np.intp]) -> Observation:
+        """Begin the next episodes of the environments at these positions; their first observations."""
+        ids = self.ids[positions]
+        if self.spec.opponents:
+            chosen = [self.spec.choose_opponent(int(self.ids[at]), int(self.episode_index[at])) for at in positions.tolist()]
+            for at, opponent in zip(positions.tolist(), chosen, strict=True):
+                self.opponents[self.trial_of(at)] = opponent
+            cast("OpponentEnv", self.envs).opponents[ids] = chosen
+        return self.envs.reset(ids)
 
     def finish(self, at: int, truncated: bool, reason: str) -> int | None:
         """Record the episode that ended at this position; returns the trial that comes next, or None."""
@@ -192,7 +215,7 @@ def play_episodes(
     if noise:
         for env in block.ids.tolist():
             noise.start(env, 0)
-    obs = envs.reset(block.ids)
+    obs = block.reset(np.arange(len(block.ids)))
     seen = ObservationBuffer(obs_spec, len(block.ids))
     seen.begin(slice(None), obs)
     whole = True  # every row of the stack is in use
@@ -226,7 +249,7 @@ def play_episodes(
             continue
         obs = _reset_finished(block, stack, seen, obs, over, terminated, noise)
         if not len(block.ids):
-            return RolloutResult(block.returns, block.lengths, block.truncated, block.reasons, moments.flush(), block.results)
+            return RolloutResult(block.returns, block.lengths, block.truncated, block.reasons, moments.flush(), block.opponents, block.results)
         whole = len(block.ids) == stack.width
         if not whole and 2 * len(block.ids) <= stack.width:
             stack.keep(torch.from_numpy(block.row))
@@ -283,7 +306,7 @@ def _reset_finished(
             noise.start(env, int(block.episode_index[at]))
         refill.append(at)
     if refill:
-        begun = block.envs.reset(block.ids[refill])
+        begun = block.reset(np.array(refill, np.intp))
         seen.begin(block.row[refill], begun)
         obs = {key: np.array(array) for key, array in obs.items()}
         for key, array in begun.items():

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import OpponentEnv, StepResult, VectorEnv
-from baldwin.errors import EnvironmentFailure
+from baldwin.envs import OpponentEnv, StepResult, TurnEnv, VectorEnv
+from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.networks import (
     ActionDistribution,
     ActionMap,
@@ -37,7 +37,7 @@ from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
 from baldwin.types import Arrays, Outcome, Worker
 
 OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_obs/"
-MEMORY, START_MEMORY = "memory", "start_memory"
+MEMORY, START_MEMORY, DECIDED = "memory", "start_memory", "decided"
 """Names, or prefixes of names, of a segment's arrays."""
 NO_EPISODE = -1
 LOST = "a match of a live world was lost with the worker that played it"
@@ -133,6 +133,11 @@ class RunningEnvs:
         if VECTOR in self.newest:
             self.newest[VECTOR] = self.newest[VECTOR].astype(np.float32)
 
+    @property
+    def deciding(self) -> NDArray[np.bool_] | None:
+        """Whose next action counts [L], where players take turns; None: everybody's."""
+        return cast("TurnEnv", self.envs).deciding.copy() if hasattr(self.envs, "deciding") else None
+
     def fast_forward(self, job: CollectJob, act: ActionMap) -> int:
         """Bring the environments to where the job continues; the number of steps that had to be simulated again."""
         lengths = np.array([len(p.actions) for p in job.positions])
@@ -187,6 +192,7 @@ class Recorder:
     def __init__(self, running: RunningEnvs) -> None:
         self._running = running
         self.observations = [self._newest()]
+        self.deciding = [running.deciding]
         self.actions: list[NDArray[Any]] = []
         self.outputs: list[Tensor] = []  # of the network, where log-probabilities are asked for
         self.masks: list[Tensor] = []
@@ -205,6 +211,7 @@ class Recorder:
     def add_observation(self) -> None:
         """What is seen now: after an episode's end, the first observation of the next one."""
         self.observations.append(self._newest())
+        self.deciding.append(self._running.deciding)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As `collect` returns them."""
@@ -217,6 +224,9 @@ class Recorder:
             found["rewards"] = np.stack([step.components for step in self.steps if step.components is not None], 1)
         if self.steps[0].elapsed is not None:
             found["elapsed"] = np.stack([step.elapsed for step in self.steps if step.elapsed is not None], 1)
+        decided = [own for own in self.deciding if own is not None]
+        if not all(own.all() for own in decided):
+            found[DECIDED] = np.stack(decided, 1)
         final_obs = [o for own in self.final for o in own]
         for key, array in self._running.seen.arrays.items():
             found[FINAL_OBS + key] = np.stack([o[key] for o in final_obs]) if final_obs else np.empty((0, *array.shape[1:]), array.dtype)
@@ -242,7 +252,7 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
     next one) and final_obs/KEY [ends, ...] (all frames), environment by environment; action, reward and flags [L, T]; rewards
     [L, T, C] and elapsed [L, T], where the environment gives them; memory [L, S] after the last step, if the policy has any.
     Of actions from a distribution also log_prob [L, T], start_memory [L, S], and start_obs/KEY [L, ...], the first observation
-    with all frames, of images that are stacked. Then the number of steps that were simulated again, and why
+    with all frames, of images that are stacked. Where players take turns, decided [L, T + 1] says whose actions count. Then the number of steps that were simulated again, and why
     it was cut short, if an environment failed after some steps.
 
     Raises:
@@ -262,7 +272,10 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
     reason = ""
     while len(record.actions) != job.steps:
         try:
+            before, deciding = memory, record.deciding[-1]
             actions, memory = choose_actions(forward, act, job, running.seen.tensors, memory, rng, record, sample)
+            if deciding is not None and memory.shape[1]:
+                memory = torch.where(torch.from_numpy(deciding)[:, None], memory, before)  # who waits has seen nothing new
             step = running.step(job.to_environment(act, actions), running.ids)
             truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
             record.add(actions, step, truncated)
@@ -292,7 +305,16 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
 
 
 def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
-    """The steps of each environment as rows for a replay buffer: obs/KEY and next_obs/KEY (newest frames), action, reward, flags."""
+    """The steps of each environment as rows for a replay buffer: obs/KEY and next_obs/KEY (newest frames), action, reward, flags.
+
+    Raises:
+        ConfigError: some environments are players that wait for their turns.
+    """
+    if DECIDED in arrays:
+        raise ConfigError(
+            "env.self_play: the players of this world take turns, and a replay buffer needs every step as it comes. "
+            "Use an on-policy algorithm such as ppo, or the section opponents: instead"
+        )
     used = 0
     keys = [name.removeprefix(OBS) for name in arrays if name.startswith(OBS)]
     for n in range(len(arrays["reward"])):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,13 +14,14 @@ from torch import Tensor
 from baldwin.envs import EnvConfig, EnvSpec, OpponentEnv, VectorEnv, make_resumable_env, make_vector_env
 from baldwin.errors import StaleShare
 from baldwin.networks import ActionMap, Forward, Inputs, Normalizer, PolicyConfig, as_numpy, make_network, stack_trials
-from baldwin.observations import ACTION_MASK, VECTOR, Observation
-from baldwin.opponents import OPPONENTS, SCRIPT
+from baldwin.observations import VECTOR, Observation
+from baldwin.opponents import GAMES, OPPONENTS
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
-from baldwin.rollout.segments import ACTOR, CollectJob, RunningEnvs, collect
+from baldwin.rollout.opponent_policies import PoolPolicies
+from baldwin.rollout.segments import ACTOR, DECIDED, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
 RESULT = "result/"
@@ -78,7 +79,7 @@ class RolloutWorker:
         return versions[version]
 
     def evaluate(self, trials: Sequence[Trial], spec: RolloutSpec) -> list[Outcome]:
-        """One outcome per trial, in order; the block's observation moments travel with the first."""
+        """One outcome per trial, in order; the block's observation moments, and its games against a pool, travel with the first."""
         center = torch.empty(0)
         moments = spec.obs_moments
         if moments is None:  # the trials are perturbations of a shared center
@@ -92,6 +93,8 @@ class RolloutWorker:
             played = play_episodes(
                 envs, self._spec.env_spec.obs, stack, len(trials), normalize, self._act, spec, self._spec.env_spec.rewards
             )
+        moved = {"obs_moments": played.moments.pack()} if spec.collect_moments else {}
+        moved |= {GAMES: played.games()} if spec.opponents else {}
         return [
             Outcome(
                 trial.id,
@@ -99,8 +102,7 @@ class RolloutWorker:
                 env_steps=int(played.lengths[n].sum()),
                 truncated=float(played.truncated[n].mean()),
                 reason=played.reasons.get(n, ""),
-                arrays=({"obs_moments": played.moments.pack()} if spec.collect_moments and not n else {})
-                | {RESULT + name: values[n] for name, values in played.results.items()},
+                arrays=({} if n else moved) | {RESULT + name: values[n] for name, values in played.results.items()},
             )
             for n, trial in enumerate(trials)
         ]
@@ -112,10 +114,10 @@ class RolloutWorker:
         forward = self._acting(np.array(params), normalize, len(job.positions))
         key = tuple(position.env for position in job.positions)
         if key not in self._running:
-            envs = make_resumable_env(self._spec.env, self._spec.env_spec, len(key), job.opponents is not None)
+            envs = (
+                self._make_with_opponents(len(key)) if job.opponents else make_resumable_env(self._spec.env, self._spec.env_spec, len(key))
+            )
             self._running[key] = RunningEnvs(envs, self._spec.env_spec.obs, self._spec.env_spec.live)
-        if job.opponents is not None:
-            cast("OpponentEnv", self._running[key].envs).answer = self._answer
         try:
             with one_thread(), one_numpy_thread():
                 arrays, replayed, reason = collect(self._running[key], forward, self._act, job)
@@ -125,12 +127,14 @@ class RolloutWorker:
         if reason:
             self._running.pop(key).envs.close()
         total = float(arrays["reward"].sum(dtype=np.float64))
+        if job.opponents and job.steps is None:
+            arrays = {**arrays, GAMES: np.array([[job.positions[0].opponent, total]])}
         images = () if job.journal_images else tuple("/" + sensor.key for sensor in self._spec.env_spec.obs.images)
         derived = {name: array for name, array in arrays.items() if images and name.endswith(images)}
         return Outcome(
             job.ticket,
             total,
-            env_steps=arrays["reward"].size,
+            env_steps=int(arrays[DECIDED][:, :-1].sum()) if DECIDED in arrays else arrays["reward"].size,
             arrays={name: array for name, array in arrays.items() if name not in derived},
             derived=derived,
             replayed_steps=replayed,
@@ -145,19 +149,15 @@ class RolloutWorker:
         bound = self._network.bind(torch.from_numpy(params)[None], fixed=True)
         return lambda obs, memory: _one(bound, normalize(obs), memory)
 
-    def _answer(self, members: NDArray[np.int64], obs: Observation) -> NDArray[Any]:
-        """Greedy actions [width, ...] of members of the pool, each of whose policies sees everything that is seen: the same bits whoever asks."""
-        found: NDArray[Any] | None = None
-        tensors = {key: torch.from_numpy(np.array(array, np.float32 if key == VECTOR else array.dtype)) for key, array in obs.items()}
-        for number in np.unique(members[members != SCRIPT]).tolist():
-            out, _ = self._member(number, len(members))(tensors, torch.empty(len(members), 0))
-            actions = self._act(out, mask=tensors.get(ACTION_MASK))
-            found = np.array(actions) if found is None else found
-            found[members == number] = actions[members == number]
-        return members if found is None else found
+    def _make_with_opponents(self, width: int) -> VectorEnv:
+        """Environments whose opponents are members of the pool."""
+        envs = make_resumable_env(self._spec.env, self._spec.env_spec, width, opponents=True)
+        own = cast("OpponentEnv", envs)
+        own.policies = PoolPolicies(self._member, self._spec.env_spec.obs, self._act, self._network.state_size, own.opponent_rows)
+        return envs
 
     def _member(self, number: int, width: int) -> Forward:
-        """The policy of a member of the pool."""
+        """The network of a member of the pool, for so many opponents side by side."""
         if (number, width) not in self._members:
             policy = self.shared(OPPONENTS, number)
             normalize = Normalizer(self._spec.policy, Moments.unpack(policy["obs_moments"]))
@@ -185,7 +185,12 @@ class RolloutWorker:
             if env is not None:
                 env.close()
             config = self._spec.env.for_evaluation() if spec.purpose == "evaluate" else self._spec.env
-            env = self._vector_envs[spec.purpose] = make_vector_env(config, self._spec.env_spec, len(spec.seeds))
+            env = (
+                self._make_with_opponents(len(spec.seeds))
+                if spec.opponents
+                else make_vector_env(config, self._spec.env_spec, len(spec.seeds))
+            )
+            self._vector_envs[spec.purpose] = env
         return env
 
 

@@ -140,8 +140,6 @@ def check_opponents(config: RunConfig, env_spec: EnvSpec) -> None:
     elif not config.algorithm.plays_opponents:
         able = [name for name, entry in ALGORITHMS.items() if entry.config.plays_opponents]
         problem = f"{config.algorithm.name} does not meet opponents so far; those that do: {', '.join(able)}"
-    elif env_spec.obs.images or config.policy.has_memory:
-        problem = "members of a pool see vectors and have no memory so far"
     if problem:
         raise ConfigError(f"opponents: {problem}")
 

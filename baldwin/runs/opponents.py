@@ -53,6 +53,11 @@ def load_policies(config: OpponentsConfig, policy: PolicyConfig, n_params: int) 
     for name in config.pool:
         if name == "script":
             continue
+        if policy.has_virtual_batch_norm:
+            raise ConfigError(
+                f"opponents.pool: {name} cannot be a member, since virtual batch normalisation has another fixed batch in every run. "
+                "Leave it out: snapshots of this run join all the same"
+            )
         try:
             directory = RunDirectory.find(Path(name))
             checkpoint, complaints = newest_checkpoint(directory.checkpoints, directory.id)

@@ -19,12 +19,13 @@ from baldwin.algorithm import AlgorithmConfig, AlgorithmEntry, BaseAlgorithm, Bu
 from baldwin.config_base import ConfigModel
 from baldwin.errors import BaldwinError
 from baldwin.networks import REFERENCE, make_network
+from baldwin.opponents import JobOpponents, OpponentPool
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Shape
 from baldwin.ops.statistics import return_stats
 from baldwin.rollout import RolloutJob, RolloutSpec
-from baldwin.types import Arrays, Metrics, Outcome, Perturbation, State, Trial
+from baldwin.types import Arrays, Metrics, Outcome, Perturbation, Shared, State, Trial
 
 SEED_PERIOD = 64
 """Jobs that share seeds of environments. A pool with fixed seeds is fast-forwarded by at most this many jobs' episodes, also after a resume."""
@@ -49,6 +50,7 @@ class EvolutionConfig(AlgorithmConfig):
     """How individuals are played."""
 
     mutable: ClassVar[tuple[str, ...]] = ("episodes", "action_noise", "step_cost")
+    plays_opponents: ClassVar[bool] = True
     renamed: ClassVar[dict[str, str]] = {"lanes": "n_envs"}
 
     episodes: int = Field(1, ge=1, description="Episodes of each individual; its fitness is their mean return")
@@ -134,6 +136,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
         self.strategy, self._config, self._context = strategy, config, context
         self.moments = Moments.empty(context.env.obs.vector_size)
         self.cap = float(config.cap.start)
+        self._opponents = JobOpponents(OpponentPool(context.opponents, context.opponent_policies)) if context.opponents else None
         self._asked = 0  # jobs
         self._new_moments: dict[int, NDArray[np.float64]] = {}  # ticket -> observation moments of this generation
         self._played: dict[int, TrialResult] = {}  # ticket -> this generation's results
@@ -143,6 +146,10 @@ class EvolutionAlgorithm(BaseAlgorithm):
         """Greedy parameters and observation moments."""
         reference = {REFERENCE + key: array for key, array in self._context.reference.items()}
         return {"params": self.strategy.center, "obs_moments": self.moments.pack(), **reference}
+
+    def publish(self) -> list[Shared]:
+        """The greedy policy once per version, and new opponents."""
+        return super().publish() + (self._opponents.pool.publish() if self._opponents else [])
 
     def _next_job(self) -> int | None:
         trials = self.strategy.ask(self._config.block)
@@ -173,6 +180,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
             max_steps=self._step_limit(),
             action_noise=config.action_noise,
             collect_moments=self._context.policy.normalize_obs,
+            opponents=self._opponents.mixture_of(number) if self._opponents else None,
         )
 
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
@@ -181,6 +189,8 @@ class EvolutionAlgorithm(BaseAlgorithm):
         for outcome in outcomes:
             self.learning_steps += outcome.env_steps
             self._played[outcome.ticket] = TrialResult(outcome.env_steps, outcome.truncated, outcome.scalar)
+            if self._opponents:
+                self._opponents.add(outcome.ticket, outcome.arrays)
             if "obs_moments" in outcome.arrays:
                 self._new_moments[outcome.ticket] = np.asarray(outcome.arrays["obs_moments"])
         if self.version == self.strategy.version:
@@ -197,7 +207,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
         return own if self._config.cap.rule == "none" else min(int(self.cap), own or int(self.cap))
 
     def _finish_generation(self, with_center: bool) -> Metrics:
-        """Merge this generation's observation moments, in the order of tickets, and move the step limit."""
+        """Merge this generation's observation moments, in the order of tickets, move the step limit, and let the mean join the pool."""
         for ticket in sorted(self._new_moments):
             self.moments = self.moments.merge(Moments.unpack(self._new_moments[ticket]))
         steps, truncated, returns = np.array([self._played[t] for t in sorted(self._played)], np.float64).T
@@ -214,6 +224,8 @@ class EvolutionAlgorithm(BaseAlgorithm):
             population = returns[:-1] if with_center else returns
             metrics |= return_stats(population[np.isfinite(population)])
             metrics |= {"center_return": float(returns[-1])} if with_center else {}
+        if self._opponents:
+            metrics |= self._opponents.end_generation(self.policy_state(), self.learning_steps, self._open.values())
         self._new_moments = {}
         self._played = {}
         return metrics
@@ -248,6 +260,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
             "obs_moments": self.moments.pack(),
             "new_obs_moments": {str(ticket): moments for ticket, moments in self._new_moments.items()},
             "played": {str(ticket): played._asdict() for ticket, played in self._played.items()},
+            "opponents": self._opponents.state_dict() if self._opponents else {},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -257,6 +270,8 @@ class EvolutionAlgorithm(BaseAlgorithm):
         self.moments = Moments.unpack(state["obs_moments"])
         self._new_moments = {int(ticket): moments for ticket, moments in state["new_obs_moments"].items()}
         self._played = {int(ticket): TrialResult(**played) for ticket, played in state["played"].items()}
+        if self._opponents:
+            self._opponents.load_state_dict(state["opponents"])
 
 
 StrategyFactory = Callable[[NDArray[np.float32], Any, tuple[Shape, ...], int], Strategy]

@@ -27,6 +27,7 @@ from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
 from baldwin.executors.config import DeadlinePassed
 from baldwin.observations import describe_observations
+from tests.toys.opponents import ByFunction
 
 PARALLEL = ["mpe2.simple_spread_v3", "mpe2.simple_tag_v3", "mpe2.simple_push_v3"]
 TURNS = ["classic.tictactoe_v3", "classic.connect_four_v3", "mpe2.simple_reference_v3"]
@@ -351,11 +352,11 @@ def test_a_match_that_hangs_fails_while_others_wait_for_their_learner() -> None:
     envs._matches._deadline = 0.2
     asked: list[int] = []
 
-    def answer(members: Any, obs: Any) -> Any:
+    def choose(obs: Any) -> Any:
         asked.append(1)
-        return np.zeros(2, np.int64)
+        return np.zeros(len(next(iter(obs.values()))), np.int64)
 
-    envs.answer, envs.opponents[:], ids = answer, 1, np.arange(2, dtype=np.int32)
+    envs.policies, envs.opponents[:], ids = ByFunction(choose), 1, np.arange(2, dtype=np.int32)
     envs.open(np.array([1, 2]), 0)
     envs.reset(ids)
     for _ in range(6):

@@ -32,6 +32,7 @@ from baldwin.envs.pong_backend import PACES, PongVectorEnv
 from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
 from baldwin.observations import VECTOR
+from tests.toys.opponents import ByFunction
 
 IDS = ["baldwin:VectorPong-v0", "baldwin:TwoRatePong-v0"]
 
@@ -206,7 +207,7 @@ def test_members_have_the_pace_of_players(name: str) -> None:
     ids, rng = np.arange(3, dtype=np.int32), np.random.default_rng(0)
     for env in (fast, slow):
         env.opponents[:] = [1, 0, 1]
-        env.answer = lambda members, obs: np.where(obs[VECTOR][:, 3] < obs[VECTOR][:, 0], UP, DOWN)
+        env.policies = ByFunction(lambda obs: np.where(obs[VECTOR][:, 3] < obs[VECTOR][:, 0], UP, DOWN))
         env.open(np.array([5, 6, 7]), 0)
     np.testing.assert_array_equal(fast.reset(ids)[VECTOR], slow.reset(ids)[VECTOR].astype(np.float32))
     for _ in range(300):

@@ -42,6 +42,9 @@ GAMES = {
     "spread": ["env.id=pettingzoo:mpe2.simple_spread_v3", "env.self_play=true"],
     "pong-pool": ["env.id=baldwin:VectorPong-v0", POOL],
     "two-rate-pool": ["env.id=baldwin:TwoRatePong-v0", POOL.replace("pfsp", "nash")],
+    "tic-tac-toe": ["env.id=pettingzoo:classic.tictactoe_v3", "env.self_play=true"],
+    "two-rates-lstm": ["env.id=baldwin:TwoRatePong-v0", "env.self_play=true", "policy.memory={kind: lstm, size: 3}"],
+    "nim-a2c": ["env.id=examples.nim:Nim", "env.self_play=true", "algorithm.name=a2c", "algorithm.normalize_reward=true"],
     "dqn-pool": ["env.id=baldwin:VectorPong-v0", POOL],
     "tic-tac-toe-pool": ["env.id=pettingzoo:classic.tictactoe_v3", POOL.replace("pfsp", "80-20")],
 }
@@ -60,6 +63,7 @@ DQN = [
 
 def options(kind: str) -> list[str]:
     own = [*DQN, *(o for o in SMALL if "algorithm" not in o)] if kind.startswith("dqn") else ["algorithm.name=ppo", *SMALL]
+    own = [o for o in own if not ("a2c" in kind and ("batch_size" in o or "epochs" in o))]
     return [*own, *GAMES[kind]]
 
 
@@ -80,13 +84,13 @@ def test_any_number_of_workers_gives_the_same_hash(quiet: RunsWhenAsked, kind: s
     assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
 
 
-@pytest.mark.parametrize("kind", ["pong", "pong-pool", "dqn-pool", "tic-tac-toe-pool"])
+@pytest.mark.parametrize("kind", ["pong", "pong-pool", "dqn-pool", "tic-tac-toe-pool", "tic-tac-toe"])
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
     train_and_kill_twice(options(kind), tmp_path / "run", 0.5)
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
 
 
-@pytest.mark.parametrize("kind", ["pong-pool", "tic-tac-toe-pool"])
+@pytest.mark.parametrize("kind", ["pong-pool", "tic-tac-toe-pool", "tic-tac-toe", "two-rates-lstm"])
 def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
     """Whoever takes over an episode plays it again, opponent and all."""
     with assassin(3) as killed:
@@ -240,9 +244,7 @@ def test_what_cannot_play_itself_is_refused(options: list[str], error: type[Exce
     ("options", "message"),
     [
         (["algorithm.name=ppo", "env.id=CartPole-v1"], "'CartPole-v1' has one player"),
-        (["algorithm.name=es", "env.id=baldwin:VectorPong-v0"], "es does not meet opponents so far; those that do: .*ppo"),
         (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "env.self_play=true"], "the policy meets itself"),
-        (["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.memory.kind=lstm"], "no memory so far"),
         (["algorithm.name=ppo", "env.id=pettingzoo:mpe2.simple_tag_v3", "env.kwargs={player: agent_0}"], "see or do different things"),
     ],
 )
@@ -251,17 +253,54 @@ def test_who_cannot_meet_opponents_is_told_so(options: list[str], message: str) 
         build(load_config(None, [], [*options, "opponents={}"]))
 
 
-@pytest.mark.parametrize("game", ["baldwin:TwoRatePong-v0", "pettingzoo:classic.tictactoe_v3"])
-def test_players_who_take_turns_cannot_be_collected_side_by_side(game: str, tmp_path: Path) -> None:
-    options = [
-        "algorithm.name=ppo",
-        f"env.id={game}",
-        "env.self_play=true",
-        "algorithm.max_failures_in_a_row=2",
-        *(o for o in SMALL if "max_episode" not in o),
-    ]
-    with pytest.raises(EnvironmentFailure, match="the players of a match do not decide at the same time"):
+def test_a_replay_buffer_does_not_take_players_who_take_turns(tmp_path: Path) -> None:
+    options = [*DQN, "env.id=pettingzoo:classic.tictactoe_v3", "env.self_play=true", *(o for o in SMALL if "algorithm" not in o)]
+    with pytest.raises(ConfigError, match=r"take turns, and a replay buffer needs every step.*ppo, or the section opponents:"):
         train_run(load_config(None, [], options), tmp_path / "run")
+
+
+def test_stacked_frames_and_turns_do_not_go_together(tmp_path: Path) -> None:
+    options = ["env.id=tests.toys.duels:TurnDuel", "env.kwargs={picture: true}", "env.frame_stack=2", "env.self_play=true"]
+    options += ["algorithm.max_failures_in_a_row=2", "policy.images={conv: small, hidden: [8]}"]
+    with pytest.raises(EnvironmentFailure, match=r"set env.frame_stack=1"):
+        train_run(load_config(None, [], ["algorithm.name=ppo", *SMALL, *options]), tmp_path / "run")
+
+
+def test_a_game_in_turns_is_learned_by_self_play(tmp_path: Path) -> None:
+    """Nim, whose first player wins against anybody: who has only met itself beats random moves."""
+    options = ["env.id=examples.nim:Nim", "env.self_play=true", "algorithm.name=ppo", "policy.normalize_obs=false", "policy.hidden=[32]"]
+    options += ["algorithm.normalize_reward=false", "algorithm.n_envs=16", "algorithm.block=16", "algorithm.rollout_length=64"]
+    options += ["algorithm.lr=2e-3", "algorithm.batch_size=256", "algorithm.steps_per_epoch=4096", "executor.name=inline"]
+    options += ["run.evaluate_every=2", "run.episodes=64", "stop.score=0.85", "stop.env_steps=80_000"]
+    assert (train_run(load_config(None, [], options), tmp_path / "run").score or 0) >= 0.85
+
+
+def random_spread(matches: int) -> float:
+    """Mean return of players that move at random."""
+    from mpe2 import simple_spread_v3
+
+    env = simple_spread_v3.parallel_env(N=2, max_cycles=25)
+    total = 0.0
+    for seed in range(matches):
+        env.reset(seed=seed)
+        for n, name in enumerate(env.agents):
+            env.action_space(name).seed(10 * seed + n)
+        while env.agents:
+            _, reward, *_ = env.step({name: env.action_space(name).sample() for name in env.agents})
+            total += reward["agent_0"]
+    return total / matches
+
+
+def test_one_policy_for_all_learns_to_cooperate(tmp_path: Path) -> None:
+    """Two players share out two landmarks, and what one loses the other loses, too. Random play: -21 on average."""
+    options = ["env.id=pettingzoo:mpe2.simple_spread_v3", "env.kwargs={N: 2, max_cycles: 25}", "env.self_play=true", "algorithm.name=ppo"]
+    options += ["algorithm.n_envs=16", "algorithm.block=16", "algorithm.rollout_length=100", "algorithm.lr=2e-3", "algorithm.gamma=0.9"]
+    options += ["algorithm.batch_size=400", "algorithm.steps_per_epoch=8000", "policy.hidden=[32, 32]", "executor.name=inline"]
+    run = train_run(
+        load_config(None, [], [*options, "run.evaluate_every=100", "run.episodes=2", "stop.env_steps=40_000"]), tmp_path / "run"
+    )
+    assert run.last["episodes"] >= 100
+    assert run.last["return_mean"] > random_spread(60) + 4
 
 
 @pytest.mark.slow
