@@ -52,7 +52,7 @@ async def main(port: int, rate: float = 60.0) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     print(await server.start(), flush=True)
     await over.wait()
-    print(json.dumps(server.counts), flush=True)
+    print(json.dumps(server.report()), flush=True)
 
 
 if __name__ == "__main__":
