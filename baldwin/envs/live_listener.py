@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections import Counter
@@ -15,7 +16,7 @@ from weakref import WeakSet
 from baldwin.envs.asynchronous import Player
 from baldwin.envs.live_protocol import GREETING_SECONDS, SOCKET_OPTIONS, Connection, Refused, check_greeting, read_players
 from baldwin.envs.matches import DEADLINE, process_loop
-from baldwin.errors import EnvironmentFailure, clean_text
+from baldwin.errors import EnvironmentFailure, clean_text, describe_exception
 
 SCHEME = "listen://"
 LOOPBACK = "127.0.0.1"
@@ -89,11 +90,12 @@ class Listener:
                 # No pings: the event loop stands still while this process computes.
                 server = await serve(self._serve, self.host, port, ping_interval=None, close_timeout=CLOSE_SECONDS, **SOCKET_OPTIONS)
             except OSError as error:
-                reason = error
+                if error.errno != errno.EADDRINUSE:
+                    raise EnvironmentFailure(f"cannot listen at {self.url}: {describe_exception(error)}") from error
             else:
                 self.port = port
                 return server
-        raise EnvironmentFailure(f"cannot listen at {self.url} nor at the next {len(ports) - 1} ports: {reason.strerror}")
+        raise EnvironmentFailure(f"cannot listen at {self.url}: the ports from {ports[0]} to {ports[-1]} are all in use")
 
     async def _stop(self) -> None:
         self._server.close()

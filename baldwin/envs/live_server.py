@@ -96,13 +96,19 @@ class LiveServer:
             EnvironmentFailure: the worker refuses; one that is not there yet, or no more, is waited for.
         """
         check_frames(frames, f"frames={frames}")
-        async with asyncio.TaskGroup() as matches:
+        matches: set[asyncio.Task[None]] = set()
+        try:
             while True:
-                begun = asyncio.Event()
-                match = matches.create_task(self._offer_one(url, frames, begun))
-                waits = asyncio.ensure_future(begun.wait())
-                await asyncio.wait({match, waits}, return_when=asyncio.FIRST_COMPLETED)
-                waits.cancel()
+                left = asyncio.Event()
+                match = asyncio.create_task(self._offer_one(url, frames, left))
+                matches.add(match)
+                match.add_done_callback(matches.discard)
+                await left.wait()
+                if match.done():
+                    match.result()
+        finally:
+            for match in matches:
+                match.cancel()
 
     def report(self) -> dict[str, float]:
         """All counts, and the percentiles of the latencies in milliseconds."""
@@ -126,8 +132,8 @@ class LiveServer:
         except (ConnectionClosed, TimeoutError):
             self.counts["lost"] += 1
 
-    async def _offer_one(self, url: str, frames: str, begun: asyncio.Event) -> None:
-        """One connection to a worker that listens; `begun` is set when it has begun a match."""
+    async def _offer_one(self, url: str, frames: str, left: asyncio.Event) -> None:
+        """One connection to a worker that listens; `left` is set when it waits no more: its match begins, or it failed."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
@@ -138,14 +144,16 @@ class LiveServer:
                 greeting = {"type": "offer", "version": VERSION, "token": self._token, "frames": frames, "players": players}
                 await socket.send(encode(greeting))
                 begin = read_begin(await socket.recv(), frames)
-                begun.set()
+                left.set()
                 await self._play(Connection(socket, frames), game, begin)
         except Refused:
             self.counts["malformed"] += 1
         except (ConnectionClosed, InvalidHandshake, EOFError, OSError):
-            self.counts["lost"] += begun.is_set()
-            if not begun.is_set():
+            self.counts["lost"] += left.is_set()
+            if not left.is_set():
                 await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            left.set()
 
     async def _play(self, connection: Connection, game: Game, begin: Mapping[str, Any]) -> None:
         seats = {player.name: _Remote(player) for player in chosen_players(game, begin)}
