@@ -67,7 +67,7 @@ class Tab:
 def open_tab(url: str) -> Iterator[Tab]:
     """A page in a new browser with a profile of its own."""
     with tempfile.TemporaryDirectory(prefix="baldwin-chromium-", ignore_cleanup_errors=True) as profile:
-        command = [str(CHROMIUM), *OPTIONS, f"--user-data-dir={profile}", "--window-size=720,860", "about:blank"]
+        command = [str(CHROMIUM), *OPTIONS, f"--user-data-dir={profile}", "--window-size=640,820", "about:blank"]
         browser = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
             assert browser.stderr is not None

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, m
 
 PREFIX = LIVE
 LATENCIES_KEPT = 10_000
-CUT = "the live world closed the connection in the middle of a match"
+MAX_TRIES = 5  # connections for one match
 
 
 class Connector(Protocol):
@@ -69,29 +69,41 @@ class LiveWorld(World):
         self._connector.close()
 
     async def _tick(self, seats: dict[str, Seat], seed: int) -> None:
+        for _ in range(MAX_TRIES):
+            async with self._connector.connection() as connection:
+                if await self._play(connection, seats, seed):
+                    return
+        raise EnvironmentFailure(f"the live world closed the connection before the first turn, {MAX_TRIES} times")
+
+    async def _play(self, connection: Connection, seats: dict[str, Seat], seed: int) -> bool:
+        """A match to its end; false if the connection was closed before its first turn: the world went away while it waited."""
         from websockets.exceptions import ConnectionClosed
 
         players = {player.name: _Live(player, seats[player.name]) for player in self.players if player.name in seats}
         known = {name: player.player for name, player in players.items()}
-        async with self._connector.connection() as connection:
-            acting: dict[str, asyncio.Task[None]] = {}
-            try:
-                await connection.send({"type": "begin", "seed": seed, "players": list(seats)})
-                acting = {name: asyncio.create_task(self._act(player, connection)) for name, player in players.items()}
-                async for message in connection.socket:
-                    turn = read_turn(message, known, connection.frames)
-                    self.replaced += players[turn.player].take(turn)
-                    if all(player.over for player in players.values()):
-                        await asyncio.gather(*(acting[name] for name, player in players.items() if player.last))
-                        return
-                raise EnvironmentFailure(CUT)
-            except ConnectionClosed as error:
-                raise EnvironmentFailure(f"{CUT}: {describe_exception(error)}") from error
-            finally:
-                for task in acting.values():
-                    task.cancel()
+        acting = {name: asyncio.create_task(self._act(player, connection)) for name, player in players.items()}
+        reason, begun = "", False
+        try:
+            await connection.send({"type": "begin", "seed": seed, "players": list(seats)})
+            async for message in connection.socket:
+                turn = read_turn(message, known, connection.frames)
+                begun = True
+                self.replaced += players[turn.player].take(turn)
+                if all(player.over for player in players.values()):
+                    await asyncio.gather(*(acting[name] for name, player in players.items() if player.last))
+                    return True
+        except ConnectionClosed as error:
+            reason = f": {describe_exception(error)}"
+        finally:
+            for task in acting.values():
+                task.cancel()
+        if begun:
+            raise EnvironmentFailure(f"the live world closed the connection in the middle of a match{reason}")
+        return False
 
     async def _act(self, player: _Live, connection: Connection) -> None:
+        from websockets.exceptions import ConnectionClosed
+
         while True:
             action = await player.seat.action()
             player.waits_for_player = False
@@ -100,7 +112,8 @@ class LiveWorld(World):
                 return
             self.latencies.append(time.monotonic() - player.shown_at)
             plain = np.asarray(action).tolist()
-            await connection.send({"type": "act", "player": player.player.name, "turn": player.turn, "action": plain})
+            with suppress(ConnectionClosed):  # which `_play` sees, too
+                await connection.send({"type": "act", "player": player.player.name, "turn": player.turn, "action": plain})
 
 
 class Caller:

@@ -22,7 +22,6 @@ SCHEME = "listen://"
 LOOPBACK = "127.0.0.1"
 PORTS = 64  # that are tried from the first one on: worker processes of one machine
 QUIET_PASSES = 4  # of the event loop, in which it notices connections that were closed while it stood still
-CLOSE_SECONDS = 1.0  # for a world to answer that the connection is closed
 
 
 class Listener:
@@ -88,7 +87,7 @@ class Listener:
         for port in ports:
             try:
                 # No pings: the event loop stands still while this process computes.
-                server = await serve(self._serve, self.host, port, ping_interval=None, close_timeout=CLOSE_SECONDS, **SOCKET_OPTIONS)
+                server = await serve(self._serve, self.host, port, ping_interval=None, **SOCKET_OPTIONS)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise EnvironmentFailure(f"cannot listen at {self.url}: {describe_exception(error)}") from error

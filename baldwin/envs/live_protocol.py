@@ -46,8 +46,9 @@ MAX_BYTES = 1 << 20
 GREETING_SECONDS = 10.0  # for the first message of whoever connects
 JSON, MSGPACK = "json", "msgpack"
 FRAMES = (JSON, MSGPACK)
-SOCKET_OPTIONS: dict[str, Any] = {"max_size": MAX_BYTES, "compression": None}
-"""Messages have some hundred bytes, sixty times a second: deflating them costs more than sending them."""
+SOCKET_OPTIONS: dict[str, Any] = {"max_size": MAX_BYTES, "compression": None, "close_timeout": 1.0}
+"""Messages have some hundred bytes, sixty times a second: deflating them costs more than sending them. And whoever computes does not
+answer at once that a connection is closed."""
 OWN_PAGES = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What reading a message raises that is not as it should be; OverflowError: int(Infinity)."""

@@ -166,7 +166,7 @@ class LiveServer:
             while True:
                 for name, seat in seats.items():
                     if over or len(sending) < BACKLOG * len(seats):  # a player that does not read gets one turn for several frames
-                        message = seat.next_turn(game.observe(name), over, game.result(name) if over else {})
+                        message = seat.next_turn(game.observe(name), over, game.result(name) if over else {}, time.monotonic())
                         task = asyncio.create_task(connection.send(message))
                         sending.add(task)
                         task.add_done_callback(partial(_forget, sending))
@@ -294,9 +294,10 @@ class _Remote:
         self._answered = []
         return latencies
 
-    def next_turn(self, observation: Any, over: bool, result: dict[str, Any]) -> dict[str, Any]:
+    def next_turn(self, observation: Any, over: bool, result: dict[str, Any], now: float) -> dict[str, Any]:
+        """The message of a turn that is sent now."""
         self.turn += 1
-        self._shown.append(time.monotonic())
+        self._shown.append(now)
         message = {
             "type": "turn",
             "player": self._player.name,
