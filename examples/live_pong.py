@@ -33,8 +33,8 @@ class LivePong:
 
     def frame(self, actions: Mapping[str, Any]) -> Frame:
         """One frame; the script plays whom nobody asked for."""
-        chosen = [STOP if actions.get(s, 0) is None else actions.get(s, self._games.track(n)[0]) for n, s in enumerate(SIDES)]
-        reward = self._games.step(np.array([chosen]))[0]
+        given = {side: STOP if action is None else action for side, action in actions.items()}
+        reward = self._games.step(np.array([[given[s] if s in given else self._games.track(n)[0] for n, s in enumerate(SIDES)]]))[0]
         return Frame(dict(zip(SIDES, reward.tolist(), strict=True)), bool(self._games.over[0]))
 
     def observe(self, player: str) -> Any:

@@ -15,7 +15,7 @@ from baldwin import __version__
 from baldwin.cli.cluster import cluster
 from baldwin.cli.console import Json, err, out
 from baldwin.errors import BaldwinError, UserError, pick
-from baldwin.processes import start_server
+from baldwin.processes import run_behind_the_world, start_server
 
 if TYPE_CHECKING:
     from baldwin.config import RunConfig
@@ -141,6 +141,8 @@ def _train(prepare: Callable[[], Any], quiet: bool) -> None:
     from baldwin.runs.run import train as train_run
 
     run = prepare()
+    if run.parts.env_spec.live:
+        run_behind_the_world()
     path = run.directory.path
     with Signals.held() as signals:
         try:

@@ -173,7 +173,8 @@ class LiveServer:
                 if over:
                     await asyncio.gather(*sending)
                     return
-                self.counts["missed_frames"] += await self._clock.next_frame() > self._clock.seconds
+                lateness = await self._clock.next_frame()
+                self.counts["missed_frames"] += lateness > self._clock.seconds
                 if reading.done():
                     reading.result()
                     return
