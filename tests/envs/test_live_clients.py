@@ -421,3 +421,11 @@ def test_one_clock_wakes_all_that_wait_and_a_cancelled_one_disturbs_no_other() -
 def test_players_are_described_and_read_back() -> None:
     players = list(PongWorld().players)
     assert read_players([describe_player(player) for player in players]) == players
+
+
+def test_the_learner_runs_behind_the_world() -> None:
+    code = (
+        "import os; from baldwin.processes import run_behind_the_world as run; before = os.nice(0); run(); run(); print(before, os.nice(0))"
+    )
+    before, after = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert after == max(before, 5)
