@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
+LEARNER_NICENESS = 5  # beside a live world
 WORKER_MODULE = "baldwin.rollout.worker"
 VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONSAFEPATH"), "1")
 """One thread for BLAS; and no import of what happens to lie in the working directory."""
@@ -34,6 +35,12 @@ def start_server() -> None:
         worker_context()
         with contextlib.suppress(OSError), worker_environment():
             forkserver.ensure_running()
+
+
+def run_behind_the_world() -> None:
+    """Lower the priority of this process, which learns, but not of its workers: a live world may share the machine, and does not wait."""
+    if hasattr(os, "nice"):
+        os.nice(max(0, LEARNER_NICENESS - os.nice(0)))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,6 @@ from baldwin.observations import VECTOR
 from baldwin.opponents import OPPONENTS
 from baldwin.rollout import RolloutWorker
 from baldwin.runs.build import build
-from baldwin.runs.run import start, train
 from baldwin.types import Shared
 from benchmarks.tools import spread, table
 
@@ -143,7 +142,7 @@ def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
 
 
 def live(seconds: float, matches: int = 50) -> None:
-    """A server process at 60 frames a second, and PPO that learns from all of its matches meanwhile, one by one for its speed."""
+    """A server process at 60 frames a second, and `baldwin train` with PPO that learns from all of its matches meanwhile."""
     server = subprocess.Popen([sys.executable, "-m", "examples.live_pong", "0"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     url = server.stdout.readline().strip()
@@ -161,15 +160,16 @@ def live(seconds: float, matches: int = 50) -> None:
         f"stop.wall_seconds={seconds}",
     ]
     with tempfile.TemporaryDirectory() as folder:
-        run = start(load_config(None, [], options), Path(folder) / "run")
-        train(run)
+        subprocess.run([sys.executable, "-m", "baldwin", "train", "--quiet", "--out", f"{folder}/run", "-m", *options], check=True)
+        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
     server.terminate()
     counts = json.loads(server.stdout.read())
-    frames = counts["frames"] / seconds / matches
-    numbers = [counts.get("missed_frames", 0), run.algorithm.env_steps, run.algorithm.gradient_steps, counts.get("late", 0)]
-    rows = [[str(matches), f"{frames:.1f}", *(f"{n:,}" for n in numbers)]]
-    columns = ["matches", "frames/s of each", "frames that were late", "decisions learned from", "updates", "late actions"]
-    table(f"A live world at 60 frames/s in its own process, {seconds:.0f} s, PPO learning meanwhile", columns, rows)
+    learned = {name: max(line.get(name, 0) for line in lines) for name in ("env_steps", "gradient_steps")}
+    late = 100 * counts.get("missed_frames", 0) / counts["frames"]
+    latencies = " / ".join(f"{counts[f'latency_ms_p{q}']:.0f}" for q in (50, 95, 99))
+    row = [str(matches), f"{counts['frames']:,}", f"{late:.1f} %", latencies, *(f"{n:,.0f}" for n in learned.values())]
+    columns = ["matches", "frames", "late by more than a frame", "latency, ms: 50 / 95 / 99 %", "decisions learned from", "updates"]
+    table(f"A live world at 60 frames/s in its own process, {seconds:.0f} s, PPO learning meanwhile", columns, [row])
 
 
 def main(repeats: int = 3, seconds: float = 2.0) -> None:

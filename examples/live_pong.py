@@ -33,8 +33,8 @@ class LivePong:
 
     def frame(self, actions: Mapping[str, Any]) -> Frame:
         """One frame; the script plays whom nobody asked for."""
-        chosen = [STOP if actions.get(s, 0) is None else actions.get(s, self._games.track(n)[0]) for n, s in enumerate(SIDES)]
-        reward = self._games.step(np.array([chosen]))[0]
+        given = {side: STOP if action is None else action for side, action in actions.items()}
+        reward = self._games.step(np.array([[given[s] if s in given else self._games.track(n)[0] for n, s in enumerate(SIDES)]]))[0]
         return Frame(dict(zip(SIDES, reward.tolist(), strict=True)), bool(self._games.over[0]))
 
     def observe(self, player: str) -> Any:
@@ -52,7 +52,7 @@ async def main(port: int, rate: float = 60.0) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     print(await server.start(), flush=True)
     await over.wait()
-    print(json.dumps(server.counts), flush=True)
+    print(json.dumps(server.report()), flush=True)
 
 
 if __name__ == "__main__":

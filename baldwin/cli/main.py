@@ -16,7 +16,7 @@ from baldwin.cli.cluster import cluster
 from baldwin.cli.console import Json, err, out
 from baldwin.cli.importing import import_
 from baldwin.errors import BaldwinError, UserError, pick
-from baldwin.processes import start_server
+from baldwin.processes import run_behind_the_world, start_server
 
 if TYPE_CHECKING:
     from baldwin.config import RunConfig
@@ -247,6 +247,8 @@ def _train(prepare: Callable[[], Any], quiet: bool, summary: bool = True) -> Non
     from baldwin.runs.run import train as train_run
 
     run = prepare()
+    if run.parts.env_spec.live:
+        run_behind_the_world()
     path = run.directory.path
     with Signals.held() as signals:
         try:

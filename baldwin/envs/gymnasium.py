@@ -20,7 +20,7 @@ from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.sampling import random_action
 from baldwin.envs.self_play import SelfPlayEnvs
-from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult
+from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult, VectorEnv
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, describe_observations
@@ -112,6 +112,11 @@ def make_with_opponents(config: EnvConfig, env_spec: EnvSpec, width: int) -> Opp
     kwargs = dict(config.kwargs)
     player = kwargs.pop("player", ANY)
     return OpponentEnvs(partial(new_world, **kwargs), player, env_spec, width, reward_weights(config, env_spec))
+
+
+def make_copies(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorEnv:
+    """One environment object per copy, stepped one after the other. Live worlds do not wait for that: their copies are stepped together."""
+    return make_with_opponents(config, env_spec, width) if env_spec.live else GymnasiumVectorEnv(config, env_spec, width)
 
 
 def reward_weights(config: EnvConfig, env_spec: EnvSpec) -> NDArray[np.float32]:
@@ -364,7 +369,7 @@ BACKENDS.add(
     "gymnasium",
     Backend(
         describe,
-        GymnasiumVectorEnv,
+        make_copies,
         priority=0,
         serves=lambda config: True,
         list_ids=prefixed_ids,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,12 @@ def bootstrap_interval(scores: ArrayLike, level: float = 0.95, resamples: int = 
     means = iqm(x[rng.integers(0, len(x), (resamples, len(x)))])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def latency_percentiles(seconds: Iterable[float]) -> dict[str, float]:
+    """Latencies in milliseconds that 50, 95 and 99 % do not exceed, interpolated linearly; empty if there are none."""
+    x = np.fromiter(seconds, np.float64) * 1e3
+    return {f"latency_ms_p{q}": float(np.percentile(x, q)) for q in (50, 95, 99) if x.size}
 
 
 def correlation(a: Vector, b: Vector) -> float:

@@ -249,7 +249,9 @@ def play_episodes(
             continue
         obs = _reset_finished(block, stack, seen, obs, over, terminated, noise)
         if not len(block.ids):
-            return RolloutResult(block.returns, block.lengths, block.truncated, block.reasons, moments.flush(), block.opponents, block.results)
+            return RolloutResult(
+                block.returns, block.lengths, block.truncated, block.reasons, moments.flush(), block.opponents, block.results
+            )
         whole = len(block.ids) == stack.width
         if not whole and 2 * len(block.ids) <= stack.width:
             stack.keep(torch.from_numpy(block.row))

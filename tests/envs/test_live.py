@@ -23,7 +23,8 @@ from websockets.asyncio.server import serve
 from websockets.sync.client import connect
 
 from baldwin.config import load_config
-from baldwin.envs.live import LiveWorld, describe_player, read_turn, read_welcome
+from baldwin.envs.live import LiveWorld
+from baldwin.envs.live_protocol import describe_player, read_turn, read_welcome
 from baldwin.envs.live_server import LiveServer
 from baldwin.envs.match_env import MatchEnv
 from baldwin.envs.matches import Matches, Turn

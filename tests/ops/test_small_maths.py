@@ -4,7 +4,7 @@ import torch
 
 from baldwin.ops.moments import Moments
 from baldwin.ops.schedules import scheduled
-from baldwin.ops.statistics import bootstrap_interval, correlation, cosine, iqm
+from baldwin.ops.statistics import bootstrap_interval, correlation, cosine, iqm, latency_percentiles
 from baldwin.ops.threads import one_thread
 
 
@@ -99,3 +99,10 @@ def test_one_thread_gives_the_number_back() -> None:
 def test_correlation_by_hand() -> None:
     assert correlation(np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.5, 6.0])) == pytest.approx(1)
     assert correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 1.0])) == 0
+
+
+def test_latency_percentiles_by_hand() -> None:
+    # 1 to 100 ms: value number 1 + 0.5 * 99 is 50.5, 1 + 0.95 * 99 is 95.05, 1 + 0.99 * 99 is 99.01
+    found = latency_percentiles(n / 1000 for n in range(100, 0, -1))
+    assert found == pytest.approx({"latency_ms_p50": 50.5, "latency_ms_p95": 95.05, "latency_ms_p99": 99.01})
+    assert latency_percentiles([]) == {}

@@ -1,0 +1,1 @@
+"""Pong in the browser, against a policy that learns meanwhile."""
