@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from baldwin.config_base import ConfigModel
 from baldwin.ops import league, seeds
@@ -35,14 +35,25 @@ class OpponentsConfig(ConfigModel):
     """Whom the learning player meets in training."""
 
     pool: list[str] = Field(["script"], min_length=1, description="Who is there at the start: script, or run directories of policies")
-    choice: Literal["uniform", "latest", "80-20", "pfsp", "pfsp-even", "nash"] = Field(
+    choice: Literal["uniform", "latest", "80-20", "pfsp", "pfsp-even", "nash", "given"] = Field(
         "pfsp",
-        description="uniform; latest; 80-20: the newest, or an older one; pfsp: whom it loses to; pfsp-even: whom it draws with; nash",
+        description="uniform; latest; 80-20: the newest, or an older one; pfsp: whom it loses to; pfsp-even: whom it draws with; nash; "
+        "given: by `weights`",
     )
+    weights: list[float] = Field(default_factory=list, description="given: of those of `pool`, in order; who joins later has none")
     snapshot: SnapshotRule | None = Field(SnapshotRule(), description="When the policy itself joins the pool; null: never")
     capacity: int = Field(20, ge=2, description="Members of the pool; beyond it, the one that is beaten most often leaves")
     games_needed: PositiveInt = Field(10, description="Games against a member before its win rate counts")
     window: PositiveInt = Field(200, description="The last games against each member that its win rate is counted from")
+
+    @model_validator(mode="after")
+    def _weights_are_given(self) -> Self:
+        wrong = len(self.weights) != len(self.pool) or min(self.weights, default=-1) < 0 or sum(self.weights) <= 0
+        if (self.choice == "given" and wrong) or (self.choice != "given" and self.weights):
+            raise ValueError(
+                f"choice=given needs one weight of at least 0 for each of the {len(self.pool)} of pool; other choices need none"
+            )
+        return self
 
 
 class Mixture(NamedTuple):
@@ -114,9 +125,15 @@ class OpponentPool:
             "80-20": lambda: league.mostly_latest(count),
             "pfsp": lambda: league.pfsp(rates, games, games_needed=needed),
             "pfsp-even": lambda: league.pfsp(rates, games, games_needed=needed, prefer="even"),
+            "given": lambda: self._given(count),
             "nash": lambda: league.nash(self.table().win_rate[:-1, :-1], 2000),
         }
         return Mixture(np.array([member.number for member in active]), choices[self._config.choice]())
+
+    def _given(self, count: int) -> NDArray[np.float64]:
+        weights = np.zeros(count)
+        weights[: len(self._config.weights)] = self._config.weights
+        return np.asarray(weights / weights.sum())
 
     def record(self, number: int, score: float) -> None:
         """The learner's result (1, 0.5 or 0) of a game against a member."""

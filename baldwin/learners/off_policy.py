@@ -231,6 +231,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def leave_episodes(self) -> None:
         """The next episodes of all environments begin."""
         self._tracker.drop_episodes(range(self._streams * self._config.n_envs))
+        self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
 
     def reset_optimizer(self) -> None:
         """Adam's moments of all networks."""

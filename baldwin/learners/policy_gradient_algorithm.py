@@ -235,6 +235,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         self._tracker.drop_episodes(envs)
         if self._rewards:
             self._rewards.forget(envs)
+        self._actors[max(self._actors)] = self._current_actor()
 
     def reset_optimizer(self) -> None:
         """The moments of Adam or RMSProp."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from baldwin.rollout import RESULT, RolloutSpec
 from baldwin.types import Algorithm, Arrays, Outcome, State, Trial, Worker
 
 RETURNS, STATE_HASH, STATE, SECONDS, LINE_STEPS = "returns", "state_sha256", "state", "seconds", "line_steps"
+WINS, GAMES = "opponent_wins", "opponent_games"
 SELECTION = 3  # the path of the seeds that members are compared on; held-out evaluations have others
 MAX_WIDTH = 32  # environments of an evaluation
 Hyperparameters = dict[str, Value]
@@ -71,6 +72,7 @@ class TrainMember:
     params: NDArray[np.float32] | None = None  # of the policy, in place of those of the state: made by crossover or mutation
     weights: NDArray[np.float32] | None = None  # the same of everything that is trained
     obs_moments: NDArray[np.float64] | None = None  # observation statistics that come with them
+    opponent_policies: tuple[tuple[str, Arrays], ...] = ()  # of those in `sections.opponents` that are no script
     inherit_training: bool = True  # False: the state is that before the training (baldwinian)
 
     @property
@@ -97,7 +99,7 @@ class TrainMember:
 
     def _run(self) -> Outcome:
         begun = time.perf_counter()
-        algorithm, spec = self.sections.build(self.seed)
+        algorithm, spec = self.sections.build(self.seed, opponent_policies=self.opponent_policies)
         own_worker = spec()  # one that no other member has used
         try:
             before = self._restore(algorithm)
@@ -107,12 +109,15 @@ class TrainMember:
             evaluation = evaluate_policy(own_worker, policy, self.evaluation_seed, self.episodes, self.sections.env_spec.max_episode_steps)
         finally:
             own_worker.close()
-        content = pack_state((state or _genome(algorithm)) | {"policy": dict(policy)})
+        genome = state or _genome(algorithm)
+        content = pack_state(genome | {"policy": dict(policy)})
+        games = played_against(genome["algorithm"], self.sections.opponents.pool) if self.sections.opponents else {}
         name = self.files.write(content) if self.files else state_hash(content)
         arrays = dict(evaluation.arrays) | {
             STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8),
             SECONDS: np.array(time.perf_counter() - begun),
             LINE_STEPS: np.array(algorithm.env_steps),
+            **games,
         }
         return Outcome(
             self.ticket,
@@ -127,8 +132,10 @@ class TrainMember:
     def _restore(self, algorithm: Algorithm) -> tuple[int, int]:
         """Continue from the parent's state; environment and gradient steps made before."""
         if self.parent:
-            state = self._parent_state(self.parent)
-            algorithm.load_state_dict(state["algorithm"])
+            state = self._parent_state(self.parent)["algorithm"]
+            if self.sections.opponents:  # the players of this round, not those of the last
+                state["opponents"] = algorithm.state_dict()["opponents"]
+            algorithm.load_state_dict(state)
             algorithm.reissue()
         if isinstance(algorithm, BaseAlgorithm):
             if self.copied:
@@ -158,6 +165,13 @@ def _genome(algorithm: Algorithm) -> State:
         with contextlib.suppress(BaldwinError):  # a hybrid has none
             found["weights"] = algorithm.weights()
     return found
+
+
+def played_against(state: State, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Games, and what was won of them, against each of the pool: from the state of an algorithm with opponents."""
+    members, recent = state["opponents"]["pool"]["members"], state["opponents"]["pool"]["recent"]
+    scores = [np.asarray(recent.get(str(member["number"]), ())) for member in members[: len(names)]]
+    return {WINS: np.array([float(s.sum()) for s in scores]), GAMES: np.array([float(len(s)) for s in scores])}
 
 
 def train_for(algorithm: Algorithm, worker: Worker, steps: int) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.algorithm import BaseAlgorithm
 from baldwin.errors import EnvironmentFailure
+from baldwin.opponents import OpponentsConfig
 from baldwin.ops import seeds
 from baldwin.ops.statistics import return_stats
 from baldwin.populations.config import RETURN, PopulationConfig, PopulationContext
@@ -51,6 +52,8 @@ class Plan:
     params: NDArray[np.float32] | None = None
     weights: NDArray[np.float32] | None = None
     obs_moments: NDArray[np.float64] | None = None
+    opponents: list[str] = field(default_factory=list)  # of a league: names of the players that it meets
+    opponent_weights: list[float] = field(default_factory=list)
     inherit_training: bool = True
 
 
@@ -174,10 +177,16 @@ class Population(BaseAlgorithm):
         parent = None
         if plan.state_sha256 and self.files:
             parent = Parent(plan.state_sha256, None if context.shared_files else self.files.read(plan.state_sha256))
+        sections = with_hyperparameters(context.sections, plan.hyperparameters)
+        policies: list[tuple[str, Arrays]] = []
+        if plan.opponents:
+            pool, policies = self.opponents(plan)
+            sections = replace(sections, opponents=pool)
         return TrainMember(
             ticket=number,
             member=plan.member,
-            sections=with_hyperparameters(context.sections, plan.hyperparameters),
+            sections=sections,
+            opponent_policies=tuple(policies),
             seed=plan.seed,
             steps=config.steps if plan.steps is None else plan.steps,
             evaluation_seed=context.seed,
@@ -191,6 +200,10 @@ class Population(BaseAlgorithm):
             obs_moments=plan.obs_moments,
             inherit_training=plan.inherit_training,
         )
+
+    def opponents(self, plan: Plan) -> tuple[OpponentsConfig, list[tuple[str, Arrays]]]:
+        """The pool of a round that was planned with opponents: of a league."""
+        raise NotImplementedError
 
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
         for outcome in outcomes:

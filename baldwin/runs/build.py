@@ -93,7 +93,9 @@ def build_population(config: RunConfig, sections: Sections, folder: Path | None)
     if getattr(config.algorithm, "actor_lag", 0):
         raise ConfigError("population: a member is trained in one process, where nothing is collected meanwhile: set algorithm.actor_lag=0")
     if config.opponents or config.env.self_play:
-        raise ConfigError("population: members play against the world's script so far; leave out opponents and env.self_play")
+        raise ConfigError("population: leave out opponents and env.self_play; members that play each other are population.name=league")
+    if config.population.name == "league":
+        check_opponents(config, sections.env_spec)
     alone = sections.algorithm.model_copy(update={"threads": 1}) if hasattr(config.algorithm, "threads") else config.algorithm
     context = PopulationContext(
         replace(sections, algorithm=alone), config.run.seed, folder, config.executor.sees_files, config.run.generations_kept

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from baldwin.errors import ConfigError, RunDirectoryError, describe_exception
 from baldwin.networks import PolicyConfig
 from baldwin.opponents import OpponentPool, OpponentsConfig
 from baldwin.ops.league import elo_ratings, nash
+from baldwin.populations.league import Player, league_matrix
 from baldwin.runs.checkpoint import UNREADABLE, newest_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.report import save_figure
@@ -89,18 +91,28 @@ def league_table(path: Path) -> dict[str, Any]:
     """
     directory = RunDirectory.find(path)
     checkpoint, complaints = newest_checkpoint(directory.checkpoints, directory.id)
+    if checkpoint and "players" in checkpoint.state:
+        return _league_of_members(checkpoint.state["players"])
     state = checkpoint.state.get("opponents") if checkpoint else None
     if not state:
         raise RunDirectoryError(f"{path} has no opponents: train with the section opponents:. {' '.join(complaints)}".rstrip())
     pool = OpponentPool(OpponentsConfig())
     pool.load_state_dict(state["pool"])
-    table = pool.table()
+    return _described(*pool.table())
+
+
+def _league_of_members(players: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same of a population with roles."""
+    return _described(*league_matrix([Player(**player) for player in players]))
+
+
+def _described(players: list[str], win_rate: NDArray[np.float64], games: NDArray[np.float64]) -> dict[str, Any]:
     return {
-        "players": table.players,
-        "win_rate": np.round(table.win_rate, 4).tolist(),
-        "games": table.games.astype(int).tolist(),
-        "elo": np.round(elo_ratings(table.win_rate, table.games), 1).tolist(),
-        "nash": np.round(nash(table.win_rate), 4).tolist(),
+        "players": players,
+        "win_rate": np.round(win_rate, 4).tolist(),
+        "games": games.astype(int).tolist(),
+        "elo": np.round(elo_ratings(win_rate, games), 1).tolist(),
+        "nash": np.round(nash(win_rate), 4).tolist(),
     }
 
 
