@@ -200,7 +200,7 @@ def _train(prepare: Callable[[], Any], quiet: bool) -> None:
     curve = plot_run(run.directory)
     out.print(
         f"done ({run.stopped_by}): score {run.score:.2f} at generation {run.algorithm.version}, {run.algorithm.env_steps:,} env steps, "
-        f"{run.clock.wall:.1f} s\nparams_sha256 {run.params_sha256()}\ncurve: {curve}\nwatch it: baldwin render {path}",
+        f"{run.last['wall_seconds']:.1f} s\nparams_sha256 {run.params_sha256()}\ncurve: {curve}\nwatch it: baldwin render {path}",
         markup=False,
         highlight=False,
     )

@@ -52,6 +52,10 @@ class RunSection(ConfigModel):
         """Generations between the oldest checkpoint that is kept and the newest."""
         return self.keep * self.checkpoint_every
 
+    def tracker_options(self, name: str) -> ConfigModel | None:
+        """The section of a tracker; those of plugins have none."""
+        return {"wandb": self.wandb, "mlflow": self.mlflow}.get(name)
+
 
 class StopSection(ConfigModel):
     """When to stop: whichever comes first."""

@@ -122,7 +122,7 @@ class TrackerProcess:
             lines = (self._folder / f"{self._name}.log").read_text(errors="replace").splitlines()
         except OSError:
             lines = []
-        return clean_text(lines[-1]) if lines else "its process was killed"
+        return clean_text(lines[-1]) if lines else "its process ended without a message"
 
     def _switch_off(self, reason: str) -> None:
         if self._process:
@@ -138,7 +138,7 @@ class TrackerProcess:
 
 
 def _instructions(name: str, run: TrackedRun, directory: RunDirectory, config: RunConfig) -> Instructions:
-    options = getattr(config.run, name, None)
+    options = config.run.tracker_options(name)
     return Instructions(
         tracker=name,
         options=options.model_dump(mode="json") if options else None,
