@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import subprocess
@@ -100,16 +101,16 @@ class TrackerProcess:
         """Let it store the last lines; one that takes too long is killed."""
         if not self._process:
             return
-        try:
+        with contextlib.suppress(OSError):  # it is gone already, and its exit code says how
             self._send(CLOSE)
-            if self._process.wait(CLOSE_SECONDS):
-                self._switch_off(self._reason())
+        try:
+            failed = self._process.wait(CLOSE_SECONDS) != 0
         except subprocess.TimeoutExpired:
             self._switch_off(f"it did not finish within {CLOSE_SECONDS:g} s of the end of the run")
-        except OSError:  # it is gone, and nobody reads what is sent
-            self._process.wait()
+            return
+        if failed:
             self._switch_off(self._reason())
-        self._process = None
+        self._end()
 
     def _send(self, line: bytes) -> None:
         if self._process and self._process.stdin:
@@ -125,16 +126,24 @@ class TrackerProcess:
         return clean_text(lines[-1]) if lines else "its process ended without a message"
 
     def _switch_off(self, reason: str) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+        self._end()
         log.warning(
             "tracker %r is switched off, the run goes on: %s. Details are in %s; baldwin resume writes what is missing",
             self._name,
             reason,
             self._folder / f"{self._name}.log",
         )
+
+    def _end(self) -> None:
+        """Leave no process behind, and no open pipe."""
+        if self._process:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # not even a killed process ends while a dead network disk holds it
+                self._process.wait(1.0)
+            if self._process.stdin:
+                with contextlib.suppress(OSError):
+                    self._process.stdin.close()
+        self._process = None
 
 
 def _instructions(name: str, run: TrackedRun, directory: RunDirectory, config: RunConfig) -> Instructions:

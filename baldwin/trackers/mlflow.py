@@ -21,7 +21,7 @@ class MlflowConfig(ConfigModel):
     """Tracker mlflow: where the run appears."""
 
     uri: str | None = Field(
-        None, description="A tracking server, or a file: sqlite:///PATH; null: as $MLFLOW_TRACKING_URI says, or a file of the run directory"
+        None, description="A tracking server, or a file: sqlite:///PATH; null: $MLFLOW_TRACKING_URI, or mlflow.db in the working directory"
     )
     experiment: str = Field("baldwin", min_length=1, max_length=128, description="The MLflow experiment; made if there is none")
 
@@ -34,13 +34,10 @@ class MlflowTracker:
     """The MLflow run has a tag with the id of Baldwin's run, by which a resumed run finds it again."""
 
     def __init__(self, config: MlflowConfig, run: TrackedRun) -> None:
-        import os
-
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
 
-        uri = config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder.absolute() / 'mlflow.db'}"
-        self._client, self._metric, self._param = MlflowClient(tracking_uri=uri), Metric, Param
+        self._client, self._metric, self._param = MlflowClient(tracking_uri=config.uri), Metric, Param
         experiment = self._client.get_experiment_by_name(config.experiment)
         experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(config.experiment)
         found = self._client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{run.id}'", max_results=1)
@@ -48,7 +45,7 @@ class MlflowTracker:
         self._run_id: str = (found[0] if found else self._client.create_run(experiment_id, run_name=run.name, tags=tags)).info.run_id
         if found:
             self._client.update_run(self._run_id, status="RUNNING")
-        self.destination = f"{uri} {self._run_id}"
+        self.destination = self._run_id
 
     def log_config(self, config: Mapping[str, Any]) -> None:
         """Store the config as parameters. MLflow never changes one, so that those of a resumed run stay what they were."""

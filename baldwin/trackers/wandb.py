@@ -21,6 +21,10 @@ class WandbConfig(ConfigModel):
         None, description="offline: files in the run directory, for wandb sync; null: as $WANDB_MODE says, or online"
     )
 
+    def foreign_code(self) -> list[str]:
+        """An account that was chosen by whoever wrote the config: metrics would go there."""
+        return [f"entity={self.entity}"] if self.entity else []
+
 
 class WandbTracker:
     """The W&B run has the id of Baldwin's run, so that a resumed run finds it again without asking anyone."""

@@ -9,14 +9,13 @@ from typing import Any
 
 PLUGIN = """
 import os, time
-from pathlib import Path
 from baldwin.trackers import TrackerEntry, register_tracker
 
 class Misbehaving:
     destination = "nowhere"
 
     def __init__(self, run, how):
-        self.how = how
+        self.run, self.how = run, how
         if how == "refuses":
             raise RuntimeError("no such account")
 
@@ -27,16 +26,15 @@ class Misbehaving:
         if self.how == "raises":
             raise RuntimeError("the network is gone")
         if self.how == "blocks":
+            (self.run.folder / "blocked").touch()
             time.sleep(1e6)
         if self.how == "dies":
             os._exit(7)
 
     def close(self):
-        if self.how == "hangs-at-exit":
-            import atexit
-            atexit.register(time.sleep, 1e6)
+        pass
 
-for how in ("refuses", "raises", "blocks", "dies", "hangs-at-exit"):
+for how in ("refuses", "raises", "blocks", "dies"):
     register_tracker(TrackerEntry(how, lambda options, run, how=how: Misbehaving(run, how)))
 register_tracker(TrackerEntry("needs-more", lambda options, run: None, module="a_library_that_nobody_has", extra="wandb"))
 """
