@@ -137,14 +137,18 @@ def test_without_trackers_there_are_only_the_runs_own_files(tmp_path: Path) -> N
 def test_a_tracker_that_fails_costs_one_warning(
     how: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wait_until_it_blocks(run: Run, line: Metrics) -> None:
+    def wait_until_it_fails(run: Run, line: Metrics) -> None:
+        """So that it fails while the run goes, however fast that is."""
+        (tracker,) = run.trackers._processes
         while how == "blocks" and not (tmp_path / "run" / "blocked").exists():
             time.sleep(0.01)
+        if how != "blocks" and tracker._process:
+            tracker._process.wait()
 
     if how == "blocks":
         monkeypatch.setattr(run_trackers, "CLOSE_SECONDS", 0.1)
     with caplog.at_level(logging.WARNING, "baldwin"):
-        run = train_run(small("CartPole-v1", f"run.trackers=[tensorboard, {how}]"), tmp_path / "run", watchers=[wait_until_it_blocks])
+        run = train_run(small("CartPole-v1", f"run.trackers=[tensorboard, {how}]"), tmp_path / "run", watchers=[wait_until_it_fails])
     assert run.algorithm.version == 5
     assert run.params_sha256() == train_run(small("CartPole-v1"), tmp_path / "plain").params_sha256()
     assert len(reports(caplog)) == 1
