@@ -123,7 +123,7 @@ class TrackerProcess:
             lines = (self._folder / f"{self._name}.log").read_text(errors="replace").splitlines()
         except OSError:
             lines = []
-        return clean_text(lines[-1]) if lines else "its process ended without a message"
+        return clean_text(lines[-1]).rstrip(".") if lines else "its process ended without a message"
 
     def _switch_off(self, reason: str) -> None:
         self._end()
