@@ -265,7 +265,7 @@ def _train(prepare: Callable[[], Any], quiet: bool, summary: bool = True) -> Non
         return
     out.print(
         f"done ({run.stopped_by}): score {run.score:.2f} at generation {run.algorithm.version}, {run.algorithm.env_steps:,} env steps, "
-        f"{run.clock.wall:.1f} s\nparams_sha256 {run.params_sha256()}\ncurve: {curve}\nwatch it: baldwin render {path}",
+        f"{run.last.get('wall_seconds', run.clock.wall):.1f} s\nparams_sha256 {run.params_sha256()}\ncurve: {curve}\nwatch it: baldwin render {path}",
         markup=False,
         highlight=False,
     )

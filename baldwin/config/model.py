@@ -16,6 +16,7 @@ from baldwin.executors import ExecutorConfig
 from baldwin.networks import PolicyConfig
 from baldwin.opponents import OpponentsConfig
 from baldwin.populations import POPULATIONS, PopulationConfig
+from baldwin.trackers import TRACKERS, MlflowConfig, WandbConfig
 
 
 class RunSection(ConfigModel):
@@ -28,6 +29,9 @@ class RunSection(ConfigModel):
     checkpoint_every: int = Field(10, ge=1, description="Generations between checkpoints")
     keep: int = Field(3, ge=2, description="Checkpoints to keep; the journal can rebuild any generation")
     out: Path = Field(Path("runs"), description="Where run directories are made")
+    trackers: list[str] = Field(["tensorboard"], description="Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow")
+    wandb: WandbConfig = WandbConfig()
+    mlflow: MlflowConfig = MlflowConfig()
 
     @field_validator("name")
     @classmethod
@@ -38,10 +42,19 @@ class RunSection(ConfigModel):
             )
         return value
 
+    @field_validator("trackers")
+    @classmethod
+    def _trackers_are_registered(cls, value: list[str]) -> list[str]:
+        return list(dict.fromkeys(TRACKERS.check(name) for name in value))
+
     @property
     def generations_kept(self) -> int:
         """Generations between the oldest checkpoint that is kept and the newest."""
         return self.keep * self.checkpoint_every
+
+    def tracker_options(self, name: str) -> ConfigModel | None:
+        """The section of a tracker; those of plugins have none."""
+        return {"wandb": self.wandb, "mlflow": self.mlflow}.get(name)
 
 
 class StopSection(ConfigModel):

@@ -56,6 +56,7 @@ class Player:
 
     name: str
     role: str
+    member: int = -1
     state_sha256: str = ""
     steps: int = 0
     wins: dict[str, float] = field(default_factory=dict)  # by player, the share of games that it won while it learned
@@ -111,29 +112,24 @@ class League(Population):
         )
 
     def _opponents_of(self, number: int) -> tuple[list[str], list[float]]:
-        """Names of frozen players and the share of games against each."""
+        """The league, and the share of games against each; after its training the member plays matches against all of them."""
         role = self.roles[number]
-        mains = [self._now(n) for n, other in enumerate(self.roles) if other == MAIN and self.members[n].state_sha256]
         past = [player.name for player in self.players]
+        mains = list({player.member: player.name for player in self.players if player.role == MAIN}.values())
         if role == MAIN_EXPLOITER and mains:
-            return mains, [1 / len(mains)] * len(mains)
+            return past, [(name in mains) / len(mains) for name in past]
         share = self._config.self_play if role == MAIN and mains else 0.0
         hard = pfsp(
             np.array([self._rates[number].get(name, 0.5) for name in past]),
             np.array([float(self._games[number].get(name, 0)) for name in past]),
             games_needed=self._config.games_needed,
         )
-        if not share:
-            return past, hard.tolist()
-        return mains + past, [share / len(mains)] * len(mains) + ((1 - share) * hard).tolist()
-
-    def _now(self, number: int) -> str:
-        return f"{self.roles[number]} {number}, round {self.members[number].rounds}"
+        now = [share * (name in mains) / max(1, len(mains)) for name in past]
+        return past, ((1 - share) * hard + now).tolist()
 
     def opponents(self, plan: Plan) -> tuple[OpponentsConfig, list[tuple[str, Arrays]]]:
         """The pool of a round, as a run's own would be."""
         states = {player.name: player.state_sha256 for player in self.players}
-        states |= {self._now(n): m.state_sha256 for n, m in enumerate(self.members) if m.state_sha256}
         policies = [(name, self._policy(states[name])) for name in plan.opponents if name != SCRIPT]
         return OpponentsConfig(pool=plan.opponents, choice="given", weights=plan.opponent_weights, snapshot=None, window=10_000), policies
 
@@ -161,14 +157,16 @@ class League(Population):
         """Main agents join the league after every round; exploiters when they have found a weakness, or their time is over."""
         rng = self.rng(1, self.version)
         self._ready = list(range(len(self.roles)))
-        for number, (role, member) in enumerate(zip(self.roles, list(self.members), strict=True)):
+        before = list(self.members)
+        for number, (role, member) in reversed(
+            list(enumerate(zip(self.roles, before, strict=True)))
+        ):  # exploiters first: they met those of before
             if not member.state_sha256:
                 continue
             if role == MAIN:
                 self._join(number)
                 continue
-            met = [rate for name, rate in self._rates[number].items() if self._games[number].get(name, 0) >= self._config.games_needed]
-            found = bool(met) and float(np.mean(met)) >= self._config.exploited
+            found = self._win_rate(number) >= self._config.exploited
             if found or member.rounds >= self._config.patience:
                 self._join(number)
                 if role == MAIN_EXPLOITER or rng.random() < self._config.reset_probability:
@@ -177,13 +175,22 @@ class League(Population):
                     self._rates[number], self._games[number] = {}, {}
         self._forget()
 
+    def _win_rate(self, number: int) -> float:
+        """Of an exploiter, against those whom it looks for: the main agents of now, or the whole league."""
+        league = {player.name for player in self.players}
+        newest = {player.member: player.name for player in self.players if player.role == MAIN}
+        mains = set(newest.values())
+        targets = mains if self.roles[number] == MAIN_EXPLOITER else league
+        rates = [rate for name, rate in self._rates[number].items() if name in targets]
+        return float(np.mean(rates)) if rates else 0.0
+
     def _join(self, number: int) -> None:
         member = self.members[number]
-        name = self._now(number) if self.roles[number] == MAIN else f"{self._now(number)} of generation {self.version}"
+        name = f"{self.roles[number]} {number}, generation {self.version + 1}"
         known = {player.name for player in self.players}
         rates = {other: rate for other, rate in self._rates[number].items() if other in known}
         games = {other: self._games[number][other] for other in rates}
-        self.players.append(Player(name, self.roles[number], member.state_sha256, member.line_steps, rates, games))
+        self.players.append(Player(name, self.roles[number], number, member.state_sha256, member.line_steps, rates, games))
 
     def _forget(self) -> None:
         """Beyond its capacity, the league loses the player that main agents beat most often."""

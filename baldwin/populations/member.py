@@ -16,6 +16,7 @@ from baldwin.envs import EnvConfig
 from baldwin.errors import BaldwinError
 from baldwin.executors.config import run_job
 from baldwin.networks import PolicyConfig
+from baldwin.opponents import Mixture, game_score
 from baldwin.ops import seeds
 from baldwin.ops.ranges import Value
 from baldwin.ops.threads import one_numpy_thread, one_thread
@@ -26,6 +27,7 @@ from baldwin.types import Algorithm, Arrays, Outcome, State, Trial, Worker
 
 RETURNS, STATE_HASH, STATE, SECONDS, LINE_STEPS = "returns", "state_sha256", "state", "seconds", "line_steps"
 WINS, GAMES = "opponent_wins", "opponent_games"
+MATCHES = 4  # that of the seeds of a league's matches
 SELECTION = 3  # the path of the seeds that members are compared on; held-out evaluations have others
 MAX_WIDTH = 32  # environments of an evaluation
 Hyperparameters = dict[str, Value]
@@ -106,12 +108,15 @@ class TrainMember:
             state = {} if self.inherit_training else _genome(algorithm)
             train_for(algorithm, own_worker, self.steps)
             policy = algorithm.policy_state()
-            evaluation = evaluate_policy(own_worker, policy, self.evaluation_seed, self.episodes, self.sections.env_spec.max_episode_steps)
+            limit = self.sections.env_spec.max_episode_steps
+            evaluation = evaluate_policy(own_worker, policy, self.evaluation_seed, self.episodes, limit)
+            games: dict[str, NDArray[Any]] = {}
+            if self.sections.opponents:
+                pool = algorithm.state_dict()["opponents"]["pool"]["members"]
+                games = play_matches(own_worker, policy, pool, self.evaluation_seed, self.episodes, limit)
         finally:
             own_worker.close()
-        genome = state or _genome(algorithm)
-        content = pack_state(genome | {"policy": dict(policy)})
-        games = played_against(genome["algorithm"], self.sections.opponents.pool) if self.sections.opponents else {}
+        content = pack_state((state or _genome(algorithm)) | {"policy": dict(policy)})
         name = self.files.write(content) if self.files else state_hash(content)
         arrays = dict(evaluation.arrays) | {
             STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8),
@@ -167,11 +172,21 @@ def _genome(algorithm: Algorithm) -> State:
     return found
 
 
-def played_against(state: State, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Games, and what was won of them, against each of the pool: from the state of an algorithm with opponents."""
-    members, recent = state["opponents"]["pool"]["members"], state["opponents"]["pool"]["recent"]
-    scores = [np.asarray(recent.get(str(member["number"]), ())) for member in members[: len(names)]]
-    return {WINS: np.array([float(s.sum()) for s in scores]), GAMES: np.array([float(len(s)) for s in scores])}
+def play_matches(
+    worker: Worker, policy: Arrays, members: Sequence[State], seed: int, games: int, max_steps: int | None
+) -> dict[str, NDArray[Any]]:
+    """What the greedy policy wins of so many games against each of the pool."""
+    own_seeds = seeds.seeds(games, seed, seeds.Stream.EVALUATE, MATCHES)
+    params, moments = np.asarray(policy["params"], np.float32), np.asarray(policy["obs_moments"])
+    trials = [Trial(n, 0, params) for n in range(games)]
+    wins, played = [], []
+    for member in members:
+        only = Mixture(np.array([int(member["number"])]), np.ones(1))
+        spec = RolloutSpec("train", 0, own_seeds, 0, max_steps=max_steps, obs_moments=moments, opponents=only)
+        returns = [outcome.scalar for outcome in worker.evaluate(trials, spec) if not outcome.failed]
+        wins.append(sum(game_score(total) for total in returns))
+        played.append(float(len(returns)))
+    return {WINS: np.array(wins), GAMES: np.array(played)}
 
 
 def train_for(algorithm: Algorithm, worker: Worker, steps: int) -> None:

@@ -1,11 +1,10 @@
-"""What a run writes down for people and tools: metrics.jsonl, individuals.jsonl and TensorBoard."""
+"""What a run writes down for people and tools: metrics.jsonl, individuals.jsonl and lineage.jsonl."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -13,7 +12,6 @@ from typing import IO, Any
 from baldwin.errors import RunDirectoryError
 from baldwin.runs.checkpoint import translate_disk_errors
 from baldwin.runs.directory import RunDirectory
-from baldwin.types import Metrics
 
 NUMBERS = {"generation", "env_steps", "learning_steps", "wall_seconds"}
 """What every line of metrics.jsonl has."""
@@ -69,54 +67,6 @@ class JsonLines:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-class MetricsWriter(JsonLines):
-    """Lines, and the same numbers as TensorBoard scalars over environment steps."""
-
-    def __init__(self, directory: RunDirectory, run_id: str, at: int = 0, env_steps: int = 0) -> None:
-        super().__init__(directory.metrics, run_id, at)
-        with translate_disk_errors("metrics"):
-            self._tensorboard = TensorBoardWriter(directory.tensorboard, env_steps)
-
-    def write_metrics(self, metrics: Metrics) -> None:
-        """Add a line, and scalars."""
-        self.write(metrics)
-        with translate_disk_errors("metrics"):
-            self._tensorboard.write({k: v for k, v in metrics.items() if k not in ("env_steps", "generation")}, int(metrics["env_steps"]))
-
-    def close(self) -> None:
-        """Close the file."""
-        super().close()
-        self._tensorboard.close()
-
-
-class TensorBoardWriter:
-    """TensorBoard events, written at once: a writer with a thread of its own would meet a full disk where nobody can catch it."""
-
-    def __init__(self, folder: Path, env_steps: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        folder.mkdir(exist_ok=True)
-        self._file = open(folder / f"events.out.tfevents.{time.time_ns()}", "wb", buffering=0)  # noqa: SIM115 - closed by close()
-        self._records, self._event, self._summary = RecordWriter(self._file), Event, Summary
-        self._add(file_version="brain.Event:2")
-        if env_steps:  # tells TensorBoard to forget what an earlier file has behind this step
-            self._add(step=env_steps + 1, session_log=SessionLog(status=SessionLog.START))
-
-    def write(self, metrics: Metrics, step: int) -> None:
-        """Add scalars at an environment step."""
-        values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
-        self._add(step=step, summary=self._summary(value=values))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _add(self, **content: Any) -> None:
-        self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:

@@ -15,8 +15,15 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import START, journal_size, read_journal
 from baldwin.runs.opponents import kept_policies
 from baldwin.runs.run import Run, identity
+from baldwin.trackers import check_trackers
 
-RUNS_CODE = ("env", "policy", "algorithm", "executor")  # sections that may name code which a resumed run would import
+RUNS_CODE = (
+    "env",
+    "policy",
+    "algorithm",
+    "executor",
+    "run",
+)  # sections that may name code which a resumed run would import, or where it would send metrics
 MISFITS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, OverflowError)
 """What restoring raises when a file is whole but does not fit: it was made by hand, or by another version."""
 MISSING = object()
@@ -39,6 +46,7 @@ def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tu
         raise RunDirectoryError(
             f"resume goes on with the same run: {', '.join(changed)} cannot change. Start a new one: baldwin train -c {directory.config} -m ..."
         )
+    check_trackers(config.run.trackers)
     directory.lock()
     try:
         with translate_disk_errors("the run"):

@@ -29,8 +29,10 @@ from baldwin.runs.health import Health
 from baldwin.runs.interrupt import InterruptibleExecutor, Signals
 from baldwin.runs.journal import Journal, Record, apply_record
 from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop, publish
-from baldwin.runs.metrics import JsonLines, MetricsWriter
+from baldwin.runs.metrics import JsonLines
 from baldwin.runs.opponents import keep_policies
+from baldwin.runs.trackers import Trackers
+from baldwin.trackers import check_trackers
 from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome
 
 Callback = Callable[["Run", Metrics], None]
@@ -60,8 +62,9 @@ class Run:
     def open(self, journal_at: int | None = None, metrics_at: int = 0, individuals_at: int = 0) -> None:
         """Open the files of the run for writing, at these offsets."""
         self.journal = Journal(self.directory.journal, journal_at, self.id)
-        self.metrics = MetricsWriter(self.directory, self.id, metrics_at, self.algorithm.env_steps)
+        self.metrics = JsonLines(self.directory.metrics, self.id, metrics_at)
         self.individuals = JsonLines(self.directory.records_of(self.config), self.id, individuals_at)
+        self.trackers = Trackers(self.directory, self.config, self.algorithm.env_steps)
         self._last_good_offset = self.journal.offset
         self._speed_mark = (self.clock.wall, self.algorithm.env_steps, self.algorithm.gradient_steps)
 
@@ -187,6 +190,7 @@ class Run:
         self.journal.close()
         self.metrics.close()
         self.individuals.close()
+        self.trackers.close()
         self.directory.unlock()
 
     def params_sha256(self) -> str:
@@ -195,7 +199,10 @@ class Run:
 
     def _write_individuals(self) -> None:
         for individual in self.algorithm.individuals():
-            self.individuals.write({"learning_steps": self.algorithm.learning_steps, **individual})
+            record = {"learning_steps": self.algorithm.learning_steps, **individual}
+            self.individuals.write(record)
+            if self.config.population:
+                self.trackers.write_member(record)
 
     def _note_failures(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
@@ -243,13 +250,15 @@ class Run:
             "cpu_seconds": round(now["cpu"], 3),
         }
         line = head | {k: v for k, v in metrics.items() if k != "generation"}
-        self.metrics.write_metrics(line)
+        self.metrics.write(line)
+        self.trackers.write(line)
         self.last |= line
         return line
 
 
 def start(config: RunConfig, out: Path | None = None) -> Run:
     """A new run in a new directory."""
+    check_trackers(config.run.trackers)
     config = resolved(config)
     parts = build(config)  # what cannot work is said before there is a directory
     config = config.model_copy(update={"algorithm": config.algorithm.resolved_for(parts.env_spec)})
@@ -292,6 +301,7 @@ def train(run: Run, watchers: Sequence[Callback] = (), signals: Signals | None =
         try:
             with translate_disk_errors("the run"):
                 executor = _make_executor(run, held)
+                run.trackers.start()
                 _train_until_stopped(run, executor, watchers)
             run.checkpoint(force=True)
             with held.waiting():  # a signal that came after the last result is not lost

@@ -112,7 +112,7 @@ def test_algorithm_and_environment_instead_of_a_preset(tmp_path: Path) -> None:
 
 def test_schema_is_json() -> None:
     schema = json.loads(in_process("train", "--schema").stdout)
-    assert {"env", "policy", "algorithm", "opponents", "executor", "run", "stop"} == set(schema["properties"])
+    assert {"env", "policy", "algorithm", "opponents", "population", "executor", "run", "stop"} == set(schema["properties"])
 
 
 @pytest.mark.parametrize(

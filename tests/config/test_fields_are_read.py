@@ -16,6 +16,7 @@ from pydantic import BaseModel
 import baldwin
 from baldwin.algorithm import ALGORITHMS
 from baldwin.config import RunConfig
+from baldwin.populations import POPULATIONS
 
 READ_BY_PYDANTIC = {"name", "network"}  # an algorithm's name chooses its model, a policy's network the defaults of its other keys
 
@@ -63,7 +64,8 @@ def read_of(model: type[BaseModel]) -> set[str]:
     return found
 
 
-ALL_MODELS = sorted(models(RunConfig) | {m for e in ALGORITHMS.values() for m in models(e.config)}, key=lambda m: m.__qualname__)
+ENTRIES = [entry.config for registry in (ALGORITHMS, POPULATIONS) for entry in registry.values()]  # type: ignore[attr-defined]
+ALL_MODELS = sorted(models(RunConfig) | {m for config in ENTRIES for m in models(config)}, key=lambda m: m.__qualname__)
 OWN = [m for m in ALL_MODELS if m.__module__.startswith("baldwin.")]
 
 
