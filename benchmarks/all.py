@@ -1,16 +1,18 @@
-"""make bench: everything, or one part by name (speed, learners, on-policy, policies, hybrids, overhead, cluster, scaling, players)."""
+"""make bench: everything, or one part by name (speed, learners, on-policy, policies, hybrids, overhead, cluster, scaling, players, populations)."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import cluster, hybrids, learners, on_policy, overhead, players, policies, scaling, speed
+from benchmarks import cluster, hybrids, learners, on_policy, overhead, players, policies, populations, scaling, speed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "part", nargs="?", choices=["speed", "learners", "on-policy", "policies", "hybrids", "overhead", "cluster", "scaling", "players"]
+        "part",
+        nargs="?",
+        choices=["speed", "learners", "on-policy", "policies", "hybrids", "overhead", "cluster", "scaling", "players", "populations"],
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each raw or peer measurement")
@@ -34,6 +36,8 @@ def main() -> None:
         scaling.main()
     if args.part in (None, "players"):
         players.main(args.repeats)
+    if args.part in (None, "populations"):
+        populations.main()
 
 
 if __name__ == "__main__":

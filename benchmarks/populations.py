@@ -1,0 +1,152 @@
+"""PBT against Ray Tune's PBT with RLlib's PPO, what a copy and a member cost, and simulated workers, asynchronous against synchronous."""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from baldwin.config import RunConfig, load_config
+from baldwin.populations.member import Parent, TrainMember
+from baldwin.populations.states import StateFiles
+from baldwin.runs.build import build
+from baldwin.runs.lineage import read_lineage
+from baldwin.runs.run import start, train
+from benchmarks.on_policy import RLLIB
+from benchmarks.tools import HERE, peer_python, table
+
+PPO = [
+    "algorithm.name=ppo",
+    "policy.hidden=[64,64]",
+    "policy.normalize_obs=false",
+    "algorithm.normalize_reward=false",
+    "algorithm.n_envs=8",
+    "algorithm.block=8",
+    "algorithm.rollout_length=256",
+    "algorithm.batch_size=256",
+    "algorithm.epochs=10",
+    "algorithm.gamma=0.98",
+    "algorithm.steps_per_epoch=2048",
+    "algorithm.lr={log: [1e-5, 1e-2]}",
+    "population.name=pbt",
+    "population.steps=2048",
+    "population.episodes=16",
+    "population.fraction=0.25",
+    "run.evaluate_every=1000000",
+    "run.checkpoint_every=1",
+    "run.episodes=16",
+]
+
+
+def config_of(env: str, members: int, rounds: int, *more: str) -> RunConfig:
+    return load_config(None, [], [*PPO, f"env.id={env}", f"population.members={members}", f"stop.generations={rounds}", *more])
+
+
+def ours(env: str, members: int, rounds: int) -> tuple[float, float]:
+    """Seconds of a whole `baldwin evolve`, from the start of its workers to the last checkpoint; and the score."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        run = start(config_of(env, members, rounds), Path(folder) / "run")
+        train(run)
+        return time.perf_counter() - begun, run.score or 0.0
+
+
+def tune(env: str, members: int, rounds: int) -> float:
+    command = [str(peer_python("rllib", RLLIB)), str(HERE / "tune_peer.py"), env, "--members", str(members), "--rounds", str(rounds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["errors"] == 0, done.stderr
+    return float(found["seconds"]) * members * rounds / found["rounds"]
+
+
+def peers(members: int, rounds: int) -> None:
+    """The same members, rounds of 2,048 steps, network and minibatches on the same cores. Tune compares by training episodes, we by evaluations besides."""
+    mine, score = ours("CartPole-v1", members, rounds)
+    theirs = tune("CartPole-v1", members, rounds)
+    pong, _ = ours("baldwin:VectorPong-v0", members, rounds)
+    rows = [
+        ["CartPole-v1", f"{mine:.1f}", f"{theirs:.1f}", f"{theirs / mine:.1f}", f"{members * rounds * 2048 / mine:,.0f}", f"{score:.0f}"],
+        ["baldwin:VectorPong-v0", f"{pong:.1f}", "-", "-", f"{members * rounds * 2048 / pong:,.0f}", "-"],
+    ]
+    head = ["environment", "baldwin, s", "Ray Tune + RLlib, s", "ratio", "baldwin, steps/s", "baldwin, score"]
+    table(f"PBT + PPO, {members} members x {rounds} x 2,048 steps, 64-64 networks", head, rows)
+
+
+def costs(members: int = 100) -> None:
+    """What it takes from the decision to copy until the copy can step, and what a member costs besides its training."""
+    config = config_of("CartPole-v1", 2, 1, "executor.name=inline")
+    sections = build(config).algorithm._context.sections  # type: ignore[attr-defined]
+    with tempfile.TemporaryDirectory() as folder:
+        files = StateFiles(Path(folder))
+        job = TrainMember(0, 0, sections, 1, 2048, 1, 1, files=files)
+        (first,) = job.run(None)  # type: ignore[arg-type]
+        name = bytes(first.arrays["state_sha256"]).hex()
+        copied = TrainMember(0, 0, sections, 2, 2048, 1, 1, Parent(name), copied=True, files=files)
+        times = []
+        for _ in range(20):
+            begun = time.perf_counter()
+            algorithm, spec = sections.build(2)
+            copied._restore(algorithm)
+            worker = spec()
+            algorithm.ask(1)
+            times.append(time.perf_counter() - begun)
+            worker.close()
+        size = len(files.read(name))
+        run = start(config_of("CartPole-v1", members, 1, "executor.name=inline", "population.episodes=1"), Path(folder) / "run")
+        begun = time.perf_counter()
+        train(run)
+        wall = time.perf_counter() - begun
+        inside = sum(record["seconds"] for record in read_lineage(Path(folder) / "run"))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    rows = [
+        ["from the decision to copy to the copy's first job, ms", f"{1e3 * statistics.median(times):.1f}"],
+        ["state of a member on disk, kB", f"{size / 1024:.0f}"],
+        [f"time of {members} members besides their rounds, ms each", f"{1e3 * (wall - inside) / members:.1f}"],
+        [f"peak memory of the process that has trained {members} members, MB", f"{memory:,.0f}"],
+    ]
+    table("What members cost, CartPole-v1, 64-64 networks", ["what", ""], rows)
+
+
+def scaling(workers: Sequence[int] = (1, 8, 64, 256)) -> None:
+    """Simulated workers; a round takes a log-normal time (sigma 0.5): rounds per simulated second."""
+    from baldwin.executors import make_executor
+    from baldwin.runs.loop import loop
+
+    rows = []
+    for count in workers:
+        speeds = []
+        for synchronous in (True, False):
+            more = ["executor.name=virtual", f"executor.workers={count}", "executor.jitter=0.5", f"population.synchronous={synchronous}"]
+            small = [
+                "population.steps=64",
+                "population.episodes=1",
+                "algorithm.n_envs=2",
+                "algorithm.block=2",
+                "algorithm.rollout_length=32",
+            ]
+            members = max(8, count)
+            config = config_of("CartPole-v1", members, 3, *more, *small, "algorithm.steps_per_epoch=64", "algorithm.batch_size=64")
+            with tempfile.TemporaryDirectory() as folder:
+                parts = build(config, Path(folder))
+                executor = make_executor(config.executor, parts.worker_spec)
+                for _ in loop(parts.algorithm, executor):
+                    if parts.algorithm.version >= 3:
+                        break
+                speeds.append(3 * members / executor.now)  # type: ignore[attr-defined]
+        rows.append([str(count), str(max(8, count)), *(f"{speed:,.0f}" for speed in speeds), f"{speeds[1] / speeds[0]:.2f}"])
+    table("Simulated workers, unequal rounds", ["workers", "members", "synchronous, rounds/s", "asynchronous", "ratio"], rows)
+
+
+def main(rounds: int = 20) -> None:
+    peers(8, rounds)
+    costs()
+    scaling()
+
+
+if __name__ == "__main__":
+    main()
