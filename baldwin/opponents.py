@@ -34,7 +34,9 @@ class SnapshotRule(ConfigModel):
 class OpponentsConfig(ConfigModel):
     """Whom the learning player meets in training."""
 
-    pool: list[str] = Field(["script"], min_length=1, description="Who is there at the start: script, or run directories of policies")
+    pool: list[str] = Field(
+        ["script"], min_length=1, description="Who is there at the start: script, run directories of policies, or folders of those"
+    )
     choice: Literal["uniform", "latest", "80-20", "pfsp", "pfsp-even", "nash", "given"] = Field(
         "pfsp",
         description="uniform; latest; 80-20: the newest, or an older one; pfsp: whom it loses to; pfsp-even: whom it draws with; nash; "

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from baldwin.algorithm import BaseAlgorithm
-from baldwin.errors import EnvironmentFailure
+from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.opponents import OpponentsConfig
 from baldwin.ops import seeds
 from baldwin.ops.statistics import return_stats
@@ -177,7 +178,10 @@ class Population(BaseAlgorithm):
         parent = None
         if plan.state_sha256 and self.files:
             parent = Parent(plan.state_sha256, None if context.shared_files else self.files.read(plan.state_sha256))
-        sections = with_hyperparameters(context.sections, plan.hyperparameters)
+        try:
+            sections = with_hyperparameters(context.sections, plan.hyperparameters)
+        except ValidationError as error:  # each value is allowed, which was checked; not so this combination of them
+            raise ConfigError(f"population: {plan.hyperparameters} do not go together: {error.errors()[0]['msg']}") from error
         policies: list[tuple[str, Arrays]] = []
         if plan.opponents:
             pool, policies = self.opponents(plan)

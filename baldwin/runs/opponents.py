@@ -16,7 +16,7 @@ from baldwin.opponents import OpponentPool, OpponentsConfig
 from baldwin.ops.league import elo_ratings, nash
 from baldwin.populations.league import Player, league_matrix
 from baldwin.runs.checkpoint import UNREADABLE, newest_checkpoint
-from baldwin.runs.directory import RunDirectory
+from baldwin.runs.directory import CONFIG, RunDirectory
 from baldwin.runs.report import save_figure
 from baldwin.types import Arrays
 
@@ -43,6 +43,15 @@ def kept_policies(config: OpponentsConfig, path: Path) -> Policies:
         raise RunDirectoryError(
             f"cannot read the opponents of this run in {path}: {describe_exception(error)}. Put the file back"
         ) from error
+
+
+def expand_folders(config: OpponentsConfig) -> OpponentsConfig:
+    """The same with a folder of runs in `pool` replaced by the runs in it, by name."""
+    pool: list[str] = []
+    for name in config.pool:
+        inside = [str(path.parent) for path in sorted(Path(name).glob(f"*/{CONFIG}"))] if name != "script" else []
+        pool += inside if inside and not (Path(name) / CONFIG).exists() else [name]
+    return config if pool == config.pool else OpponentsConfig.model_validate(config.model_dump() | {"pool": pool})
 
 
 def load_policies(config: OpponentsConfig, policy: PolicyConfig, n_params: int) -> Policies:

@@ -30,7 +30,7 @@ from baldwin.runs.interrupt import InterruptibleExecutor, Signals
 from baldwin.runs.journal import Journal, Record, apply_record
 from baldwin.runs.loop import Asked, Evaluated, Event, Told, evaluate, loop, publish
 from baldwin.runs.metrics import JsonLines
-from baldwin.runs.opponents import keep_policies
+from baldwin.runs.opponents import expand_folders, keep_policies
 from baldwin.runs.trackers import Trackers
 from baldwin.trackers import check_trackers
 from baldwin.types import Algorithm, Executor, Job, Metrics, Outcome
@@ -274,7 +274,8 @@ def start(config: RunConfig, out: Path | None = None) -> Run:
 def resolved(config: RunConfig) -> RunConfig:
     """The same with every `auto` replaced by what it means on this machine."""
     env = config.env.model_copy(update={"backend": choose_backend(config.env)})
-    return config.model_copy(update={"env": env, "algorithm": config.algorithm.resolved()})
+    opponents = expand_folders(config.opponents) if config.opponents else None
+    return config.model_copy(update={"env": env, "algorithm": config.algorithm.resolved(), "opponents": opponents})
 
 
 def identity(config: RunConfig) -> dict[str, Any]:

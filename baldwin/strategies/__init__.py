@@ -15,6 +15,7 @@ from baldwin.strategies.cem import CEM, CEMConfig, CEMUpdateConfig
 from baldwin.strategies.evolution import EvolutionAlgorithm, EvolutionConfig, Strategy, register_strategy
 from baldwin.strategies.gaussian import Gaussian
 from baldwin.strategies.generational import GenerationalStrategy
+from baldwin.strategies.nsga2 import NSGA2, NSGA2Config
 from baldwin.strategies.openai_es import ESConfig, OpenAIES
 from baldwin.strategies.sep_cma import SepCMA, SepCMAConfig
 from baldwin.strategies.steady_state import SteadyState, SteadyStateConfig, register_steady_state
@@ -23,6 +24,7 @@ __all__ = [
     "ACEM",
     "AES",
     "CEM",
+    "NSGA2",
     "ACEMConfig",
     "ACEMUpdateConfig",
     "AESConfig",
@@ -34,6 +36,7 @@ __all__ = [
     "EvolutionConfig",
     "Gaussian",
     "GenerationalStrategy",
+    "NSGA2Config",
     "OnePlusOne",
     "OnePlusOneConfig",
     "OnePlusOneUpdateConfig",

@@ -76,6 +76,11 @@ class EvolutionConfig(AlgorithmConfig):
         return 0
 
     @property
+    def collects_results(self) -> bool:
+        """Whether it needs to know what the environment tells of an episode besides its rewards."""
+        return False
+
+    @property
     def width(self) -> int:
         """Environments per worker; an even number, so that pairs are neighbours."""
         return self.n_envs or 2 * math.ceil((self.block + self.extra_trials) / 2)
@@ -180,6 +185,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
             max_steps=self._step_limit(),
             action_noise=config.action_noise,
             collect_moments=self._context.policy.normalize_obs,
+            collect_results=config.collects_results,
             opponents=self._opponents.mixture_of(number) if self._opponents else None,
         )
 

@@ -107,6 +107,13 @@ def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind
     assert records(tmp_path / "run") == records(quiet[kind].directory.path)
 
 
+@pytest.mark.usefixtures("local_ray")
+def test_ray_gives_the_same_hash(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    run = train_run(small("pbt", "executor.name=ray", "executor.workers=2"), tmp_path / "run")
+    assert run.params_sha256() == quiet["pbt"].params_sha256()
+    assert records(tmp_path / "run") == records(quiet["pbt"].directory.path)
+
+
 def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, tmp_path: Path) -> None:
     with assassin(3) as killed:
         run = train_run(small("pbt", "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")

@@ -121,6 +121,12 @@ def test_a_run_may_begin_with_the_policy_of_another(quiet: RunsWhenAsked, tmp_pa
     path = quiet["pong"].directory.path
     run = train_run(small("pong-pool", f"opponents.pool=[script, {path}]", "opponents.capacity=9"), tmp_path / "run")
     assert league_table(run.directory.path)["players"][1] == str(path)
+    folder = tmp_path / "folder"
+    shutil.copytree(path, folder / "a")
+    shutil.copytree(path, folder / "b")
+    both = small("pong-pool", f"opponents.pool=[script, {folder}]", "opponents.capacity=9", "stop.generations=1")
+    run = train_run(both, tmp_path / "of-a-folder")
+    assert league_table(run.directory.path)["players"][1:3] == [str(folder / "a"), str(folder / "b")]
     with pytest.raises(ConfigError, match=r"the policy of .* has another policy.hidden: members have the network"):
         build(small("pong-pool", f"opponents.pool=[{path}]", "policy.hidden=[9]"))
     with pytest.raises(ConfigError, match="expected script or run directories; no run in 'nowhere'"):
