@@ -11,7 +11,7 @@ os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 
 import ray
 from ray import tune
-from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.schedulers import PopulationBasedTraining
 
@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         tuner = tune.Tuner(
-            "PPO",
+            PPO,
             param_space=config,
             tune_config=tune.TuneConfig(
                 num_samples=args.members, metric="env_runners/episode_return_mean", mode="max", scheduler=scheduler, reuse_actors=False

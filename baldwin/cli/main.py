@@ -188,7 +188,7 @@ def sweep(
         own = [f"population.{text}" for text in own]
         chosen = [*own, *(overrides or ()), *([f"run.seed={seed}"] if seed is not None else [])]
         first = load_config(preset, files or (), chosen, algorithm=algo, env=env)
-        budget = steps or first.stop.env_steps
+        budget = steps or first.stop.env_steps or first.stop.learning_steps
         if budget is None:
             raise UserError("sweep needs --steps: the preset has no stop.env_steps")
         stop = ["run.checkpoint_every=1", f"run.evaluate_every={10**9}", f"population.steps={budget}"]

@@ -26,6 +26,7 @@ from baldwin.rollout import RESULT, RolloutSpec
 from baldwin.types import Algorithm, Arrays, Outcome, State, Trial, Worker
 
 RETURNS, STATE_HASH, STATE, SECONDS, LINE_STEPS = "returns", "state_sha256", "state", "seconds", "line_steps"
+EVALUATION_STEPS = "evaluation_steps"
 WINS, GAMES = "opponent_wins", "opponent_games"
 MATCHES = 4  # that of the seeds of a league's matches
 SELECTION = 3  # the path of the seeds that members are compared on; held-out evaluations have others
@@ -111,9 +112,10 @@ class TrainMember:
             limit = self.sections.env_spec.max_episode_steps
             evaluation = evaluate_policy(own_worker, policy, self.evaluation_seed, self.episodes, limit)
             games: dict[str, NDArray[Any]] = {}
+            match_steps = 0
             if self.sections.opponents:
                 pool = algorithm.state_dict()["opponents"]["pool"]["members"]
-                games = play_matches(own_worker, policy, pool, self.evaluation_seed, self.episodes, limit)
+                games, match_steps = play_matches(own_worker, policy, pool, self.evaluation_seed, self.episodes, limit)
         finally:
             own_worker.close()
         content = pack_state((state or _genome(algorithm)) | {"policy": dict(policy)})
@@ -122,6 +124,7 @@ class TrainMember:
             STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8),
             SECONDS: np.array(time.perf_counter() - begun),
             LINE_STEPS: np.array(algorithm.env_steps),
+            EVALUATION_STEPS: np.array(evaluation.env_steps + match_steps),
             **games,
         }
         return Outcome(
@@ -174,19 +177,21 @@ def _genome(algorithm: Algorithm) -> State:
 
 def play_matches(
     worker: Worker, policy: Arrays, members: Sequence[State], seed: int, games: int, max_steps: int | None
-) -> dict[str, NDArray[Any]]:
-    """What the greedy policy wins of so many games against each of the pool."""
+) -> tuple[dict[str, NDArray[Any]], int]:
+    """What the greedy policy wins of so many games against each of the pool, and their environment steps."""
     own_seeds = seeds.seeds(games, seed, seeds.Stream.EVALUATE, MATCHES)
     params, moments = np.asarray(policy["params"], np.float32), np.asarray(policy["obs_moments"])
     trials = [Trial(n, 0, params) for n in range(games)]
-    wins, played = [], []
+    wins, played, steps = [], [], 0
     for member in members:
         only = Mixture(np.array([int(member["number"])]), np.ones(1))
         spec = RolloutSpec("train", 0, own_seeds, 0, max_steps=max_steps, obs_moments=moments, opponents=only)
-        returns = [outcome.scalar for outcome in worker.evaluate(trials, spec) if not outcome.failed]
+        outcomes = worker.evaluate(trials, spec)
+        steps += sum(outcome.env_steps for outcome in outcomes)
+        returns = [outcome.scalar for outcome in outcomes if not outcome.failed]
         wins.append(sum(game_score(total) for total in returns))
         played.append(float(len(returns)))
-    return {WINS: np.array(wins), GAMES: np.array(played)}
+    return {WINS: np.array(wins), GAMES: np.array(played)}, steps
 
 
 def train_for(algorithm: Algorithm, worker: Worker, steps: int) -> None:
@@ -215,7 +220,7 @@ def evaluate_policy(worker: Worker, policy: Arrays, seed: int, episodes: int, ma
     missing = np.full(1, np.nan)
     results = {name: np.concatenate([outcome.arrays.get(name, missing) for outcome in played]) for name in names}
     failed = next((outcome.reason for outcome in played if outcome.failed), "")
-    return Outcome(0, float(returns.mean()), reason=failed, arrays={RETURNS: returns, **results})
+    return Outcome(0, float(returns.mean()), sum(o.env_steps for o in played), reason=failed, arrays={RETURNS: returns, **results})
 
 
 @dataclass(slots=True)

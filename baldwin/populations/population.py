@@ -17,6 +17,7 @@ from baldwin.ops import seeds
 from baldwin.ops.statistics import return_stats
 from baldwin.populations.config import RETURN, PopulationConfig, PopulationContext
 from baldwin.populations.member import (
+    EVALUATION_STEPS,
     LINE_STEPS,
     RETURNS,
     SECONDS,
@@ -240,6 +241,7 @@ class Population(BaseAlgorithm):
         self._failed += outcome.failed
         self._copies += plan.copied
         self.learning_steps += outcome.env_steps
+        self.eval_steps += int(outcome.arrays.get(EVALUATION_STEPS, 0))
         self._gradient_steps += outcome.critic_steps
         child = self._child(plan, outcome)
         self._new_states.append(child.state_sha256)

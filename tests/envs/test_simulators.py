@@ -30,7 +30,7 @@ WALKERS = "pybullet_envs_gymnasium"
 dmc = pytest.mark.skipif(importlib.util.find_spec("dm_control") is None, reason="the extra dmc is not installed")
 bullet = pytest.mark.skipif(importlib.util.find_spec(WALKERS) is None, reason="the extra pybullet is not installed")
 EVERY = [pytest.param("dmc:cartpole-swingup", marks=dmc), pytest.param("pybullet:HopperBulletEnv-v0", marks=bullet)]
-LEFTOVERS = [pytest.param(f"pybullet:{name}", marks=bullet) for name in ("ThrowerBulletEnv-v0", "HumanoidFlagrunHarderBulletEnv-v0")]
+LEFTOVERS = [pytest.param("pybullet:HumanoidFlagrunHarderBulletEnv-v0", marks=bullet)]
 
 
 def can_draw() -> bool:

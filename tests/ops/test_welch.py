@@ -9,7 +9,7 @@ import pytest
 from scipy import special, stats
 
 from baldwin.errors import ConfigError
-from baldwin.ops.statistics import incomplete_beta, significantly_better, student_t_two_sided, welch_test
+from baldwin.ops.statistics import explained_share, incomplete_beta, significantly_better, student_t_two_sided, welch_test
 
 
 def test_by_hand() -> None:
@@ -56,3 +56,12 @@ def test_better_is_larger_and_significant() -> None:
 def test_refusals(bad: list[float]) -> None:
     with pytest.raises(ConfigError, match="at least two finite values"):
         welch_test(bad, [1, 2, 3])
+
+
+def test_the_share_of_variance_that_groups_explain() -> None:
+    """By hand: scores 0, 1, 1, 2 in the groups (0, 1) and (1, 2) have a total of 2, of which 1 is between the groups."""
+    assert explained_share(["a", "a", "b", "b"], [0, 0, 1, 1]) == 1
+    assert explained_share(["a", "b", "a", "b"], [0, 0, 1, 1]) == 0
+    assert explained_share(["a", "a", "b", "b"], [0, 1, 1, 2]) == 0.5
+    assert explained_share([1, 2, 3, 4, 5, 6, 7, 8], [0, 1, 1, 2, 2, 3, 3, 4]) == pytest.approx(10 / 12)  # quarters: 0.5, 1.5, 2.5, 3.5
+    assert explained_share([True, False], [3, 3]) == 0

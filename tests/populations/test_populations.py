@@ -171,6 +171,12 @@ def copies(run: Run) -> list[dict[str, Any]]:
     return [r for r in read_lineage(run.directory.path) if r["operator"] == "copy"]
 
 
+def test_every_step_is_counted(quiet: RunsWhenAsked) -> None:
+    run = quiet["pbt"]
+    assert run.algorithm.learning_steps == 3 * 4 * 128
+    assert 0 < run.algorithm.env_steps - run.algorithm.learning_steps <= 3 * 4 * 4 * 60  # rounds x members x episodes x steps
+
+
 def test_pbt_copies_the_better_and_changes_their_hyper_parameters(quiet: RunsWhenAsked) -> None:
     """What was changed is a factor or a new draw, within the range; what the copy was built with is what the lineage says."""
     found = copies(quiet["pbt"])
@@ -304,7 +310,7 @@ def test_the_generation_of_a_synchronous_run_is_rebuilt(quiet: RunsWhenAsked) ->
 
 def test_pbt_solves_cartpole_where_the_median_fixed_member_does_not(tmp_path: Path) -> None:
     """Seven in eight of the first step sizes are too small or too large to learn in this budget."""
-    overrides = ["stop.generations=12", "stop.env_steps=null", "stop.score=475", "run.episodes=20", "population.synchronous=true"]
+    overrides = ["stop.generations=12", "stop.learning_steps=null", "stop.score=475", "run.episodes=20", "population.synchronous=true"]
     run = train_run(load_config("cartpole-pbt", [], [*overrides, "run.seed=2"]), tmp_path / "pbt")
     assert run.score is not None
     assert run.score >= 475
@@ -316,6 +322,12 @@ def test_pbt_solves_cartpole_where_the_median_fixed_member_does_not(tmp_path: Pa
     alone = load_config(
         "cartpole-pbt",
         [],
-        ["population=null", f"algorithm.lr={median}", "algorithm.entropy_coef=0", f"stop.env_steps={rounds * 4096}", "stop.score=null"],
+        [
+            "population=null",
+            f"algorithm.lr={median}",
+            "algorithm.entropy_coef=0",
+            f"stop.learning_steps={rounds * 4096}",
+            "stop.score=null",
+        ],
     )
     assert (train_run(alone, tmp_path / "fixed").score or 0) < 400
