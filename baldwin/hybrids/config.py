@@ -25,6 +25,10 @@ def _refuse_delay(value: int) -> int:
     raise ValueError("hybrids never update critics and actor together, so that there is nothing to delay: leave policy_delay out")
 
 
+NO_PRIORITIES = (
+    "prioritised replay is for td3, sac and dqn alone: critics and actors of a hybrid sample in several processes at once, "
+    "which would have to share the priorities. Leave prioritized out"
+)
 NoDelay = Annotated[int, AfterValidator(_refuse_delay)]
 THREADS_OF_A_JOB = "CPU threads of a job's gradient steps: the executor brings the cores"
 
@@ -92,6 +96,8 @@ class HybridConfig(AlgorithmConfig, FailureLimits):
         value = {"name": value} if isinstance(value, str) else value
         if not isinstance(value, Mapping):
             return value
+        if value.get("prioritized"):
+            raise ValueError(NO_PRIORITIES)
         name = value.get("name", "td3")
         if name in ALGORITHMS and name not in ("td3", "sac"):
             raise ValueError(
