@@ -48,6 +48,6 @@ class SumTree:
             node = 2 * node
             left = self._nodes[node]
             right = (mass >= left) & (self._nodes[node + 1] > 0)  # rounding may leave more than there is on the right
-            mass = mass - np.where(right, left, 0.0)
+            mass = mass - right * left
             node += right
         return node - self._first
