@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
 from baldwin.algorithm import ALGORITHMS, AlgorithmConfig, FailureLimits
 from baldwin.learners import CriticConfig, SACUpdateConfig, TD3UpdateConfig
@@ -90,14 +90,20 @@ class HybridConfig(AlgorithmConfig, FailureLimits):
     warmup_updates_distribution: bool | None = Field(None, description="Random episodes update the distribution. faithful: yes; fixed: no")
     scale_target_noise: bool | None = Field(None, description="Target noise is in units of the action range. faithful: no; fixed: yes")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_priorities(cls, section: Any) -> Any:
+        parts = [section, section.get("learner")] if isinstance(section, Mapping) else []
+        if any(isinstance(part, Mapping) and part.get("prioritized") for part in parts):
+            raise ValueError(NO_PRIORITIES)
+        return section
+
     @field_validator("learner", mode="before")
     @classmethod
     def _by_name(cls, value: Any) -> Any:
         value = {"name": value} if isinstance(value, str) else value
         if not isinstance(value, Mapping):
             return value
-        if value.get("prioritized"):
-            raise ValueError(NO_PRIORITIES)
         name = value.get("name", "td3")
         if name in ALGORITHMS and name not in ("td3", "sac"):
             raise ValueError(

@@ -7,7 +7,7 @@ bounded, and the result is the same whoever collects, however fast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -83,6 +83,8 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
     @field_validator("prioritized", mode="before")
     @classmethod
     def _switch(cls, value: Any) -> Any:
+        if value is not None and not isinstance(value, bool | Mapping | PrioritizedConfig):
+            raise ValueError("expected true, false, or settings such as {alpha: 0.6}")
         return ({} if value else None) if isinstance(value, bool) else value
 
     def check(self, policy: PolicyConfig, generations_kept: int) -> None:

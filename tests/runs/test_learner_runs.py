@@ -202,7 +202,8 @@ def test_priorities_are_a_switch_or_settings() -> None:
             "'algorithm.prioritized.alpha': should be less than or equal to 1; got 2",
         ),
         (["algorithm.name=sac", "algorithm.prioritized.beta=1"], "unknown key 'algorithm.prioritized.beta'"),
-        (["algorithm.name=sac", "algorithm.prioritized=often"], "'algorithm.prioritized'"),
+        (["algorithm.name=sac", "algorithm.prioritized=often"], "expected true, false, or settings such as {alpha: 0.6}"),
+        (["algorithm.name=aes-rl", "algorithm.prioritized=true"], "prioritised replay is for td3, sac and dqn alone"),
         (["algorithm.name=aes-rl", "algorithm.learner.prioritized=true"], "prioritised replay is for td3, sac and dqn alone"),
     ],
 )
