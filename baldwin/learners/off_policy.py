@@ -107,7 +107,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def __init__(self, learner: ReplayLearner, replay: ReplayBuffer, config: OffPolicyConfig, context: BuildContext) -> None:
         super().__init__()
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
-        self._priorities = PrioritizedSampler(replay, config.prioritized, seed=context.seed) if config.prioritized else None
+        self._priorities = make_priorities(replay, config.prioritized, context.seed) if config.prioritized else None
         self._streams = 1 + config.actor_lag
         self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), context.env.obs, learner)
         pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
@@ -348,6 +348,18 @@ def make_replay(context: BuildContext, buffer_size: int, slack: int) -> ReplayBu
         return ReplayBuffer(columns, buffer_size, seed=context.seed, folder=context.folder, slack=slack, shared=context.shared_files)
     except (MemoryError, ValueError, OverflowError) as error:
         raise ConfigError(f"a replay of algorithm.buffer_size={buffer_size} transitions does not fit: {error}. Lower it") from error
+
+
+def make_priorities(replay: ReplayBuffer, config: PrioritizedConfig, seed: int) -> PrioritizedSampler:
+    """A sampler of a replay buffer by priorities.
+
+    Raises:
+        ConfigError: its sum tree, 16 bytes and more for each row, does not fit.
+    """
+    try:
+        return PrioritizedSampler(replay, config, seed=seed)
+    except MemoryError as error:
+        raise ConfigError(f"priorities of algorithm.buffer_size={replay.capacity} transitions do not fit: {error}. Lower it") from error
 
 
 def replay_columns(spec: ObservationSpec, empty_actions: NDArray[Any]) -> dict[str, Column]:

@@ -95,5 +95,6 @@ class PrioritizedSampler:
         capacity = self._replay.capacity
         new = np.arange(max(self._total, self._replay.total - capacity), self._replay.total)
         if len(new):
-            self._tree.set(new % capacity, self._tree.max() or FIRST_PRIORITY)
+            largest = self._tree[: min(self._total, capacity)].max(initial=0.0)
+            self._tree.set(new % capacity, float(largest) or FIRST_PRIORITY)
             self._total = self._replay.total

@@ -23,10 +23,6 @@ class SumTree:
         """The sum of all values."""
         return float(self._nodes[1])
 
-    def max(self) -> float:
-        """The largest value, by going through all of them."""
-        return float(self._nodes[self._first :].max())
-
     def __getitem__(self, at: NDArray[np.int64] | slice) -> NDArray[np.float64]:
         return self._nodes[self._first :][at]
 

@@ -35,7 +35,7 @@ def test_the_tree_finds_what_a_cumulative_sum_finds(size: int) -> None:
         for place, value in zip(at, values, strict=True):
             naive[place] = value
         np.testing.assert_array_equal(tree[:size], naive)
-        assert (tree.total, tree.max()) == (naive.sum(), naive.max())
+        assert tree.total == naive.sum()
         if naive.any():
             mass = np.concatenate([np.arange(naive.sum()), rng.uniform(0, naive.sum(), 50)])
             np.testing.assert_array_equal(tree.find(mass), np.searchsorted(naive.cumsum(), mass, side="right"))
