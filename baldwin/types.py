@@ -95,6 +95,8 @@ class Batch(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     steps: NDArray[np.int64]  # real length of the window
+    indices: NDArray[np.int64] | None = None  # of the rows, where they were sampled by priorities
+    weights: NDArray[np.float32] | None = None  # of their losses, where they were sampled by priorities
 
 
 class Shared(NamedTuple):

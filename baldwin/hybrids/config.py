@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
 from baldwin.algorithm import ALGORITHMS, AlgorithmConfig, FailureLimits
 from baldwin.learners import CriticConfig, SACUpdateConfig, TD3UpdateConfig
@@ -25,6 +25,10 @@ def _refuse_delay(value: int) -> int:
     raise ValueError("hybrids never update critics and actor together, so that there is nothing to delay: leave policy_delay out")
 
 
+NO_PRIORITIES = (
+    "prioritised replay is for td3, sac and dqn alone: critics and actors of a hybrid sample in several processes at once, "
+    "which would have to share the priorities. Leave prioritized out"
+)
 NoDelay = Annotated[int, AfterValidator(_refuse_delay)]
 THREADS_OF_A_JOB = "CPU threads of a job's gradient steps: the executor brings the cores"
 
@@ -85,6 +89,14 @@ class HybridConfig(AlgorithmConfig, FailureLimits):
     )
     warmup_updates_distribution: bool | None = Field(None, description="Random episodes update the distribution. faithful: yes; fixed: no")
     scale_target_noise: bool | None = Field(None, description="Target noise is in units of the action range. faithful: no; fixed: yes")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_priorities(cls, section: Any) -> Any:
+        parts = [section, section.get("learner")] if isinstance(section, Mapping) else []
+        if any(isinstance(part, Mapping) and part.get("prioritized") for part in parts):
+            raise ValueError(NO_PRIORITIES)
+        return section
 
     @field_validator("learner", mode="before")
     @classmethod

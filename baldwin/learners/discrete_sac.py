@@ -6,9 +6,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
-from baldwin.learners.replay_learner import TensorBatch
+from baldwin.learners.replay_learner import TensorBatch, mean_loss
 from baldwin.learners.sac import SACBase, SACUpdateConfig
 from baldwin.networks import Obs, PolicyConfig, mask_logits
 from baldwin.observations import ACTION_MASK, ObservationSpec
@@ -31,7 +30,7 @@ class DiscreteSAC(SACBase):
             seed=seed,
         )
 
-    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sum over critics of mean (Q(s, a) - y)^2 / 2, y = r + discount sum_a' pi(a'|s') (min Q'(s', a') - alpha log pi(a'|s'))."""
         with torch.no_grad():
             log_probs = _log_probs(next_out, batch.next_obs)
@@ -39,7 +38,7 @@ class DiscreteSAC(SACBase):
             y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
         q = self.critic(batch.obs)  # [N, B, actions]
         q = q.gather(-1, batch.action.expand(len(q), -1).unsqueeze(-1)).squeeze(-1)
-        return 0.5 * len(q) * mse_loss(q, y.expand_as(q)), q, _entropy(log_probs)
+        return 0.5 * len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q, y, _entropy(log_probs)
 
     def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)); the critics are constants."""

@@ -13,13 +13,12 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
-from torch.nn.functional import smooth_l1_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.errors import ConfigError
 from baldwin.learners.actor_critic import first_outputs
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.learners.replay_learner import BatchSampler, ReplayLearner, TensorBatch, check_trainable
+from baldwin.learners.replay_learner import BatchSampler, ReplayLearner, TensorBatch, check_trainable, mean_loss, td_errors
 from baldwin.networks import Obs, PolicyConfig, StackedNetwork, make_network, mask_logits
 from baldwin.networks.noisy import NoisyNetwork
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec
@@ -101,15 +100,15 @@ class DQN(ReplayLearner):
 
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:
         """One step down the loss; the target network follows every `target_update_interval` updates."""
-        loss, q = self.loss(batch)
+        loss, q, y = self.loss(batch)
         self.q_network.minimize(loss, self.config.max_grad_norm)
         self.updates += 1
         if self.updates % self.config.target_update_interval == 0:
             self.q_network.soft_update(self.config.tau)
-        return {"critic_loss": loss.detach(), "q_mean": q.detach()}
+        return {"critic_loss": loss.detach(), "q_mean": q.detach()} | td_errors(batch, q, y)
 
-    def loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
-        """Mean Huber loss of Q(s, a) - y, y = r + discount Q'(s', argmax Q(s', .)), or max Q'(s', .) if not double; and Q(s, a) [B]."""
+    def loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean Huber loss of Q(s, a) - y, y = r + discount Q'(s', argmax Q(s', .)), or max Q'(s', .) if not double; Q(s, a) and y [B]."""
         with torch.no_grad():
             self._draw_noise(0)
             q_next = self._q(batch.next_obs, target=True)
@@ -121,7 +120,7 @@ class DQN(ReplayLearner):
             y = batch.reward + batch.discount * q_next.gather(-1, best).squeeze(-1)
         self._draw_noise(2)
         q = self._q(batch.obs).gather(-1, batch.action[:, None]).squeeze(-1)
-        return smooth_l1_loss(q, y), q
+        return mean_loss("huber", q, y, batch.weights), q, y
 
     def actor_vectors(self) -> NDArray[np.float32]:
         """The greedy policy's parameters [1, D]: without noise, and without the value of the state."""

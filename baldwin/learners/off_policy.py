@@ -7,7 +7,7 @@ bounded, and the result is the same whoever collects, however fast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -25,7 +25,7 @@ from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
-from baldwin.replay import Column, ReplayBuffer
+from baldwin.replay import Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from baldwin.rollout import NEXT_OBS, OBS, CollectJob, final_observations, transitions
 from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
@@ -55,6 +55,9 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
     checkpoint_slack: int = Field(
         100_000, ge=0, description="Transitions kept beyond those, so that an earlier checkpoint finds what it could sample"
     )
+    prioritized: PrioritizedConfig | None = Field(
+        None, description="Sample transitions by their TD errors: true, or other values than the defaults; null or false: uniformly"
+    )
     steps_per_epoch: PositiveInt = Field(1000, description="Environment steps per line of metrics: the generation of this algorithm")
 
     @property
@@ -77,6 +80,13 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
     def _words(cls, value: Any) -> Any:
         return {"off": 0, "on": 1, False: 0, True: 1}.get(value, value) if isinstance(value, bool | str) else value
 
+    @field_validator("prioritized", mode="before")
+    @classmethod
+    def _switch(cls, value: Any) -> Any:
+        if value is not None and not isinstance(value, bool | Mapping | PrioritizedConfig):
+            raise ValueError("expected true, false, or settings such as {alpha: 0.6}")
+        return ({} if value else None) if isinstance(value, bool) else value
+
     def check(self, policy: PolicyConfig, generations_kept: int) -> None:
         """The policy's head must fit, and the buffer must hold what the kept checkpoints could sample."""
         check_head(self.name, self.policy_defaults.get("head", "deterministic"), policy)
@@ -97,6 +107,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def __init__(self, learner: ReplayLearner, replay: ReplayBuffer, config: OffPolicyConfig, context: BuildContext) -> None:
         super().__init__()
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
+        self._priorities = make_priorities(replay, config.prioritized, context.seed) if config.prioritized else None
         self._streams = 1 + config.actor_lag
         self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), context.env.obs, learner)
         pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
@@ -184,7 +195,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self._pending_updates += outcome.env_steps * self._config.updates_per_step
             due, before = int(self._pending_updates), self.learner.updates
             self._pending_updates -= due
-            self._update_metrics.append((due, self.learner.train(self.replay, due)))
+            self._update_metrics.append((due, self.learner.train(self._priorities or self.replay, due)))
             self._epoch_updates += self.learner.updates - before
         return self._end_epoch() if self._epoch_steps >= self._config.steps_per_epoch else None
 
@@ -275,6 +286,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return super().state_dict() | {
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
+            "priorities": self._priorities.state_dict() if self._priorities else {},
             "obs_moments": self.moments.pack(),
             "new_obs_moments": self._new_moments.pack(),
             "policy": dict(self._policy),
@@ -290,6 +302,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         super().load_state_dict(state)
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
+        if self._priorities:
+            self._priorities.load_state_dict(state["priorities"])
         self.moments = Moments.unpack(state["obs_moments"])
         self._new_moments = Moments.unpack(state["new_obs_moments"])
         self.learner.normalize(self.moments)
@@ -334,6 +348,18 @@ def make_replay(context: BuildContext, buffer_size: int, slack: int) -> ReplayBu
         return ReplayBuffer(columns, buffer_size, seed=context.seed, folder=context.folder, slack=slack, shared=context.shared_files)
     except (MemoryError, ValueError, OverflowError) as error:
         raise ConfigError(f"a replay of algorithm.buffer_size={buffer_size} transitions does not fit: {error}. Lower it") from error
+
+
+def make_priorities(replay: ReplayBuffer, config: PrioritizedConfig, seed: int) -> PrioritizedSampler:
+    """A sampler of a replay buffer by priorities.
+
+    Raises:
+        ConfigError: its sum tree, 16 bytes and more for each row, does not fit.
+    """
+    try:
+        return PrioritizedSampler(replay, config, seed=seed)
+    except MemoryError as error:
+        raise ConfigError(f"priorities of algorithm.buffer_size={replay.capacity} transitions do not fit: {error}. Lower it") from error
 
 
 def replay_columns(spec: ObservationSpec, empty_actions: NDArray[Any]) -> dict[str, Column]:

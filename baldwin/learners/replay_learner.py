@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from torch import Tensor
+from torch.nn.functional import mse_loss, smooth_l1_loss
 
 from baldwin.config_base import ConfigModel
 from baldwin.envs import EnvSpec
@@ -22,8 +23,11 @@ from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.targets import bootstrap_discount
 from baldwin.ops.threads import auto_threads, threads
+from baldwin.replay import PrioritizedSampler
 from baldwin.types import Batch, Metrics, State
 
+TD_ERROR = "td_error"
+"""What an update reports of each transition [B] of a batch that was sampled by priorities."""
 BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
 IMAGE_BATCHES_PER_SAMPLE = 2
 NO_MEMORY = "learners with a replay buffer train policies without memory so far: leave it out, or use algorithm.name=ppo or es"
@@ -80,6 +84,8 @@ class TensorBatch(NamedTuple):
     reward: Tensor  # [B]
     next_obs: Obs  # [B, ...]
     discount: Tensor  # [B], gamma^n, zero after a termination
+    indices: NDArray[np.int64] | None = None  # [B], of the rows, where priorities are kept
+    weights: Tensor | None = None  # [B], of the losses; none: all alike
 
 
 class ReplayLearner(ABC):
@@ -145,7 +151,10 @@ class ReplayLearner(ABC):
                 network.params.grad = None  # report only gradients of these updates
             before = self.updates
             for batch in self._sample_batches(sampler, k, rows):
-                for name, value in update(batch).items():
+                report = update(batch)
+                if isinstance(sampler, PrioritizedSampler) and batch.indices is not None and TD_ERROR in report:
+                    sampler.update_priorities(batch.indices, report[TD_ERROR].cpu().numpy())
+                for name, value in report.items():
                     reports.setdefault(name, []).append(value)
         means = {}
         for name, values in reports.items():
@@ -161,9 +170,11 @@ class ReplayLearner(ABC):
         return means
 
     def _sample_batches(self, sampler: BatchSampler, k: int, rows: int) -> Iterator[TensorBatch]:
-        """k batches, `rows` times as large; a few dozen are sampled in one call."""
+        """k batches, `rows` times as large; a few dozen are sampled in one call, unless each depends on the update before it."""
         config = self.config
         at_once = IMAGE_BATCHES_PER_SAMPLE if self._has_images else BATCHES_PER_SAMPLE
+        if isinstance(sampler, PrioritizedSampler):
+            at_once = 1
         for first in range(0, k, at_once):
             sampled = sampler.sample(min(at_once, k - first), rows * config.batch_size, config.n_step, config.gamma)
             obs, next_obs = self._prepare(sampled.obs), self._prepare(sampled.next_obs)
@@ -174,7 +185,10 @@ class ReplayLearner(ABC):
             discount = bootstrap_discount(config.gamma, steps, terminated)
             for n in range(len(reward)):
                 pick = {key: x[n] for key, x in obs.items()}, {key: x[n] for key, x in next_obs.items()}
-                yield TensorBatch(pick[0], action[n], reward[n], pick[1], discount[n])
+                batch = TensorBatch(pick[0], action[n], reward[n], pick[1], discount[n])
+                if sampled.indices is not None and sampled.weights is not None:
+                    batch = batch._replace(indices=sampled.indices[n], weights=torch.from_numpy(sampled.weights[n]).to(self.device))
+                yield batch
 
     def _prepare(self, obs: Observation) -> Obs:
         """Raw observations as normalised tensors; images and masks stay as they are."""
@@ -198,6 +212,19 @@ def check_trainable(network: Network, policy: PolicyConfig) -> Network:
     if network.state_size or policy.has_virtual_batch_norm:
         raise ConfigError(NO_MEMORY if network.state_size else NO_VIRTUAL_BATCH_NORM)
     return network
+
+
+def mean_loss(kind: Literal["mse", "huber"], q: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    """Mean of the losses of q against y, both [..., B], each times its weight [B] where there are weights."""
+    loss = mse_loss if kind == "mse" else smooth_l1_loss
+    return loss(q, y) if weights is None else (weights * loss(q, y, reduction="none")).mean()
+
+
+def td_errors(batch: TensorBatch, q: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """|Q - y| [B], the mean over the critics [N, B], as a report; nothing where no priorities are kept."""
+    if batch.indices is None:
+        return {}
+    return {TD_ERROR: (q - y).detach().float().abs().view(-1, len(y)).mean(0)}
 
 
 def only(obs: Obs) -> Obs:

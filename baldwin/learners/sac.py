@@ -15,12 +15,11 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.learners.replay_learner import BatchSampler, TensorBatch, only
+from baldwin.learners.replay_learner import BatchSampler, TensorBatch, mean_loss, only, td_errors
 from baldwin.networks import Adam, Obs, PolicyConfig
 from baldwin.observations import ObservationSpec
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian
@@ -125,8 +124,8 @@ class SACBase(Learner):
         return {"actor_loss": report["actor_loss"]}
 
     @abstractmethod
-    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss, Q [N, B] and the policy's entropy; `next_out` [B, out]: the actor's outputs for the next observations."""
+    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Loss, Q [N, B], y [B] and the policy's entropy; `next_out` [B, out]: the actor's outputs for the next observations."""
 
     @abstractmethod
     def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,10 +171,10 @@ class SACBase(Learner):
         return self.log_alpha.detach().exp()
 
     def _step_critic(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> dict[str, Tensor]:
-        loss, q, entropy = self.critic_loss(batch, next_out, alpha)
+        loss, q, y, entropy = self.critic_loss(batch, next_out, alpha)
         self.critic.minimize(loss)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach(), "entropy": entropy}
+        return {"critic_loss": loss.detach(), "q_mean": q.detach(), "entropy": entropy} | td_errors(batch, q, y)
 
     def _step_actor(self, obs: Obs, alpha: Tensor) -> dict[str, Tensor]:
         loss, entropy = self.actor_loss(obs, alpha)
@@ -215,14 +214,14 @@ class SAC(SACBase):
             seed=seed,
         )
 
-    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sum over critics of mean (Q(s, a) - y)^2 / 2, y = r + discount (min Q'(s', a') - alpha log pi(a'|s')), a' sampled."""
         with torch.no_grad():
             next_action, log_prob = self._sample(next_out)
             q_next = self.critic.target_forward(batch.next_obs, next_action).squeeze(-1)
             y = batch.reward + batch.discount * soft_value(self._min_over_subset(q_next), log_prob, alpha)
         q = self.critic(batch.obs, batch.action).squeeze(-1)
-        return 0.5 * len(q) * mse_loss(q, y.expand_as(q)), q, -log_prob.mean()
+        return 0.5 * len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q, y, -log_prob.mean()
 
     def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of alpha log pi(a|s) - Q(s, a), a sampled; the critics are constants."""

@@ -9,12 +9,11 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.learners.replay_learner import TensorBatch, only
+from baldwin.learners.replay_learner import TensorBatch, mean_loss, only, td_errors
 from baldwin.networks import Obs, PolicyConfig
 from baldwin.observations import ObservationSpec
 from baldwin.types import State
@@ -74,10 +73,10 @@ class TD3(Learner):
         return report
 
     def _step_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
-        loss, q = self.critic_loss(batch)
+        loss, q, y = self.critic_loss(batch)
         self.critic.minimize(loss)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach()}
+        return {"critic_loss": loss.detach(), "q_mean": q.detach()} | td_errors(batch, q, y)
 
     def update_actor(self, obs: Obs) -> dict[str, Tensor]:
         """Actors alone, each with a batch of its own [P, B, ...]."""
@@ -85,8 +84,8 @@ class TD3(Learner):
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params)}
 
-    def critic_loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
-        """Sum over both critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s')); and Q [2, B]."""
+    def critic_loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Sum over both critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s')); Q [2, B]; y [B]."""
         with torch.no_grad():
             next_action = torch.tanh(self.actor.split(batch.next_obs, target=True))
             noise = torch.randn(next_action.shape, generator=self._generator, device=self.device)
@@ -94,7 +93,7 @@ class TD3(Learner):
             q_next = self.critic.target_forward(batch.next_obs, next_action).squeeze(-1)  # [2, B]
             y = batch.reward + batch.discount * q_next.amin(0)
         q = self.critic(batch.obs, batch.action).squeeze(-1)
-        return len(q) * mse_loss(q, y.expand_as(q)), q
+        return len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q, y
 
     def actor_loss(self, obs: Obs) -> Tensor:
         """- mean Q1(s, pi(s)), summed over the actors; the critics are constants."""

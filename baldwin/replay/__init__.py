@@ -1,5 +1,6 @@
-"""The replay buffer: transitions in preallocated columns, sampled uniformly, shared with other processes without copies."""
+"""The replay buffer: transitions in preallocated columns, sampled uniformly or by priorities, shared with other processes without copies."""
 
 from baldwin.replay.buffer import Column, ReplayBuffer, ReplayView, ViewSampler
+from baldwin.replay.prioritized import PrioritizedConfig, PrioritizedSampler
 
-__all__ = ["Column", "ReplayBuffer", "ReplayView", "ViewSampler"]
+__all__ = ["Column", "PrioritizedConfig", "PrioritizedSampler", "ReplayBuffer", "ReplayView", "ViewSampler"]

@@ -91,6 +91,7 @@ VARIANTS = [
     pytest.param("a3c", SEGMENTS | {"rollout_length": 10, "block": 1}, id="a3c"),
     pytest.param("dqn", DQN, id="dqn"),
     pytest.param("dqn", DQN | {"dueling": True, "noisy": True, "n_step": 2, "actor_lag": 1}, id="dqn-dueling-noisy"),
+    pytest.param("dqn", DQN | {"prioritized": {"beta_updates": 1000}, "n_step": 2, "actor_lag": 1}, id="dqn-prioritized"),
     pytest.param("sac", SAC | {"n_envs": 3, "rollout_length": 10, "n_critics": 3, "updates_per_step": 1.5}, id="sac-n-envs"),
 ]
 

@@ -29,7 +29,7 @@ def flat(net: nn.Module) -> np.ndarray:
 def batches(learner: Learner, k: int = 2) -> list[dict[str, Tensor]]:
     drawn = memory(learner).sample(k, 16)
     plain = drawn._replace(obs=drawn.obs["vector"], next_obs=drawn.next_obs["vector"])
-    return [{name: torch.from_numpy(a[n]) for name, a in plain._asdict().items()} for n in range(k)]
+    return [{name: torch.from_numpy(a[n]) for name, a in plain._asdict().items() if a is not None} for n in range(k)]
 
 
 def random_numbers(seed: int = 1) -> torch.Generator:

@@ -41,8 +41,9 @@ def test_targets_by_hand(double: bool, mask: list[bool] | None, y: float) -> Non
     learner = make(double=double)
     learner.q_network.reset(np.array([[1.0, -1.0, 0.0, 0.0]], np.float32))  # Q(s) = (s, -s)
     learner.q_network.set_target(np.array([[1.0, 3.0, 0.0, 0.0]], np.float32))  # Q'(s) = (s, 3 s)
-    loss, q = learner.loss(batch(mask))
+    loss, q, target = learner.loss(batch(mask))
     assert q.item() == -1.0
+    assert target.item() == pytest.approx(y)
     assert loss.item() == pytest.approx(smooth_l1_loss(torch.tensor([-1.0]), torch.tensor([y])).item())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from baldwin.config import RunConfig, load_config
 from baldwin.errors import ConfigError
+from baldwin.replay import PrioritizedConfig
 from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import load_policy, rebuild
@@ -39,7 +41,11 @@ SMALL = [
     "run.keep=2",
     "stop.env_steps=700",
 ]
-KINDS = {"td3": ["algorithm.name=td3"], "sac": ["algorithm.name=sac", "algorithm.actor_lag=1"]}
+KINDS = {
+    "td3": ["algorithm.name=td3"],
+    "sac": ["algorithm.name=sac", "algorithm.actor_lag=1"],
+    "td3-prioritized": ["algorithm.name=td3", "algorithm.prioritized={beta_updates: 500}"],
+}
 
 
 def small(kind: str, *overrides: str) -> RunConfig:
@@ -68,7 +74,7 @@ def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_pat
     assert run.params_sha256() == quiet[kind].params_sha256()
 
 
-@pytest.mark.parametrize(("kind", "delay"), [("td3", 0.3), ("sac", 0.8)])
+@pytest.mark.parametrize(("kind", "delay"), [("td3", 0.3), ("sac", 0.8), ("td3-prioritized", 0.5)])
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: dict[str, Run], kind: str, delay: float, tmp_path: Path) -> None:
     """Twice, at some moment after the journal has begun; the ring has wrapped around by the end."""
     out = tmp_path / "run"
@@ -77,14 +83,16 @@ def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: dict[str, Run], kin
     assert lines(out) == lines(quiet[kind].directory.path)
 
 
-def test_a_damaged_checkpoint_costs_nothing_but_time(quiet: dict[str, Run], tmp_path: Path) -> None:
-    train_run(small("td3", "stop.env_steps=600"), tmp_path / "run")
+@pytest.mark.parametrize("kind", ["td3", "td3-prioritized"])
+def test_a_damaged_checkpoint_costs_nothing_but_time(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
+    """The run goes back to the checkpoint before."""
+    train_run(small(kind, "stop.env_steps=600"), tmp_path / "run")
     newest = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
     (newest / "state.safetensors").write_bytes(b"torn")
     run, complaints = resume(tmp_path / "run", ["stop.env_steps=700"])
     train(run)
     assert "state.safetensors is damaged" in complaints[0]
-    assert run.params_sha256() == quiet["td3"].params_sha256()
+    assert run.params_sha256() == quiet[kind].params_sha256()
 
 
 def test_without_its_replay_a_run_goes_on_from_the_journal(quiet: dict[str, Run], tmp_path: Path) -> None:
@@ -175,6 +183,43 @@ def test_actor_lag_is_a_word_or_a_number() -> None:
     assert found == [0, 1, 3, 0]
     with pytest.raises(ConfigError, match=r"algorithm.actor_lag"):
         load_config(None, [], [*base, "algorithm.actor_lag=maybe"])
+
+
+def test_priorities_are_a_switch_or_settings() -> None:
+    def read(*options: str) -> Any:
+        return load_config(None, [], ["env.id=Hopper-v5", "algorithm.name=sac", *options]).algorithm.prioritized  # type: ignore[union-attr]
+
+    assert read() is read("algorithm.prioritized=false") is read("algorithm.prioritized=null") is None
+    assert read("algorithm.prioritized=true") == PrioritizedConfig()
+    assert read("algorithm.prioritized.alpha=0.5").alpha == read("algorithm.prioritized={alpha: 0.5}").alpha == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["algorithm.name=sac", "algorithm.prioritized.alpha=2"],
+            "'algorithm.prioritized.alpha': should be less than or equal to 1; got 2",
+        ),
+        (["algorithm.name=sac", "algorithm.prioritized.beta=1"], "unknown key 'algorithm.prioritized.beta'"),
+        (["algorithm.name=sac", "algorithm.prioritized=often"], "expected true, false, or settings such as {alpha: 0.6}"),
+        (["algorithm.name=aes-rl", "algorithm.prioritized=true"], "prioritised replay is for td3, sac and dqn alone"),
+        (["algorithm.name=aes-rl", "algorithm.learner.prioritized=true"], "prioritised replay is for td3, sac and dqn alone"),
+    ],
+)
+def test_priorities_that_cannot_be_are_refused(options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(None, [], ["env.id=Hopper-v5", *options])
+
+
+def test_what_is_sampled_by_priority_is_in_the_metrics_and_in_the_checkpoint(quiet: dict[str, Run]) -> None:
+    run = quiet["td3-prioritized"]
+    assert run.last["td_error"] > 0
+    assert "td_error" not in quiet["td3"].last
+    saved = read_checkpoint(list_checkpoints(run.directory.checkpoints)[-1]).state["priorities"]
+    assert len(saved["priorities"]) == 150
+    assert saved["batches"] == run.last["gradient_steps"]
+    assert run.params_sha256() != quiet["td3"].params_sha256()
 
 
 def test_divergence_stops_with_the_last_good_checkpoint(tmp_path: Path) -> None:

@@ -90,3 +90,26 @@ class Changes(TwoRewards):
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = super().step(action)
         return obs, reward, terminated, truncated, {"reward": {"goal": 1.0}} if self._steps == 3 else info
+
+
+class BlindCliffwalk(gym.Env[np.ndarray, Any]):
+    """States in a row: one action leads to the next, the other ends the episode; only the last step pays. As in arXiv 1511.05952, Section 3.1."""
+
+    def __init__(self, states: int = 8) -> None:
+        self.observation_space = spaces.Box(0, 1, (states,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._states = states
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._at = 0
+        return self._see(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        on = action == self._at % 2  # neither action is the right one everywhere
+        last = self._at == self._states - 1
+        self._at = min(self._at + 1, self._states - 1)
+        return self._see(), float(on and last), bool(last or not on), False, {}
+
+    def _see(self) -> np.ndarray:
+        return np.eye(self._states, dtype=np.float32)[self._at]

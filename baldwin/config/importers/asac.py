@@ -46,7 +46,9 @@ ON_BY_DEFAULT = ("sac_config.use_priority", "sac_config.use_n_step_is", "sac_con
 
 UNITY = "Unity environments are not there yet"
 VTRACE = "targets of sac are n-step returns without importance weights"
-PRIORITIES = "prioritised replay is not there yet: transitions are drawn uniformly"
+PRIORITIES = (
+    "its priorities are of clipped TD errors, those of algorithm.prioritized are not: transitions are drawn uniformly unless it is set"
+)
 RECURRENT = "learners with a replay buffer train policies without memory so far"
 AUXILIARY = "auxiliary losses of the representation are not there yet"
 CURIOSITY = "intrinsic rewards are not there yet"

@@ -1,0 +1,19 @@
+"""Prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952): priorities and importance weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def priority(td_error: NDArray[np.floating[Any]], alpha: float, epsilon: float) -> NDArray[np.float64]:
+    """(|TD error| + epsilon)^alpha, the share of draws that a transition gets: proportional prioritisation, Section 3.3."""
+    return np.asarray((np.abs(td_error).astype(np.float64) + epsilon) ** alpha)
+
+
+def importance_weights(probability: NDArray[np.float64], count: int, beta: float) -> NDArray[np.float32]:
+    """(N P(i))^-beta of a batch [..., B] drawn out of N = `count` transitions, over the largest weight of the batch (Section 3.4)."""
+    weight = (count * probability) ** -beta
+    return np.asarray(weight / weight.max(-1, keepdims=True), np.float32)

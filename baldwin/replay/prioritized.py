@@ -1,0 +1,100 @@
+"""Prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952), proportional variant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from baldwin.config_base import ConfigModel
+from baldwin.errors import ReplayError
+from baldwin.ops import seeds
+from baldwin.ops.priorities import importance_weights, priority
+from baldwin.ops.schedules import scheduled
+from baldwin.replay.buffer import ReplayBuffer
+from baldwin.replay.sum_tree import SumTree
+from baldwin.types import Batch, State
+
+FIRST_PRIORITY = 1.0  # of the first rows, before there is any TD error
+
+
+class PrioritizedConfig(ConfigModel):
+    """How often transitions are sampled: P(i) ~ (|TD error| + epsilon)^alpha, corrected by weights (N P(i))^-beta on their losses."""
+
+    alpha: float = Field(0.6, ge=0, le=1, description="How much priorities count; 0: uniform draws")
+    beta_start: float = Field(0.4, ge=0, le=1, description="How much of the bias the importance weights correct at the start; 1: all of it")
+    beta_end: float = Field(1.0, ge=0, le=1, description="And in the end")
+    beta_updates: PositiveInt = Field(100_000, description="Updates until then: those of the whole run, in the paper")
+    epsilon: PositiveFloat = Field(1e-6, description="Added to |TD error|, so that every transition can be sampled again")
+
+
+class PrioritizedSampler:
+    """Samples a replay buffer by priorities.
+
+    New rows have the largest priority of all, so that each is likely to be seen soon. Priorities are kept for the rows that
+    can be sampled now, and are saved with a checkpoint: going back to an earlier one needs nothing else.
+    """
+
+    def __init__(self, replay: ReplayBuffer, config: PrioritizedConfig, *, seed: int) -> None:
+        self._replay, self._config, self._seed = replay, config, seed
+        self._tree = SumTree(replay.capacity)  # row i is at i mod capacity
+        self._total = 0  # rows that were given a priority so far
+        self._batches = 0  # sampled so far: one for each update
+
+    @property
+    def beta(self) -> float:
+        """The exponent of the next batch's importance weights."""
+        config = self._config
+        return scheduled("linear", config.beta_start, config.beta_end, config.beta_updates, self._batches)
+
+    def sample(self, k: int, batch_size: int, n_step: int = 1, gamma: float = 1.0) -> Batch:
+        """k batches [k, B, ...] by the priorities as they are now, with row indices and importance weights.
+
+        A batch is stratified: one draw out of each of B equal parts of the total. A window of `n_step` steps has the priority of its first row.
+
+        Raises:
+            ReplayError: there are no rows yet.
+        """
+        self._add_new_rows()
+        if not self._total:
+            raise ReplayError("the replay is empty: write to it before sampling")
+        rng = seeds.generator(self._seed, seeds.Stream.REPLAY, self._batches)
+        position = (np.arange(batch_size) + rng.random((k, batch_size))) / batch_size
+        at = self._tree.find(position * self._tree.total)
+        newest = self._total - 1
+        indices = newest - (newest - at) % self._replay.capacity
+        weights = importance_weights(self._tree[at] / self._tree.total, len(self._replay), self.beta)
+        self._batches += k
+        return self._replay.view().rows(indices, n_step, gamma)._replace(indices=indices, weights=weights)
+
+    def update_priorities(self, indices: NDArray[np.int64], td_error: NDArray[np.floating[Any]]) -> None:
+        """Set the priorities of these rows by their newest TD errors.
+
+        Rows that were overwritten since they were sampled are left out, and errors that are not finite: the learner says so itself.
+        """
+        self._add_new_rows()
+        valid = (indices >= self._total - self._replay.capacity) & np.isfinite(td_error)
+        values = priority(td_error[valid], self._config.alpha, self._config.epsilon)
+        self._tree.set(indices[valid] % self._replay.capacity, values)
+
+    def state_dict(self) -> State:
+        """Priorities and counters; sums follow from the priorities."""
+        self._add_new_rows()
+        return {"total": self._total, "batches": self._batches, "priorities": self._tree[: len(self._replay)].copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`, after the replay buffer did."""
+        self._total, self._batches = int(state["total"]), int(state["batches"])
+        self._tree = SumTree(self._replay.capacity)
+        self._tree.set(np.arange(len(state["priorities"])), state["priorities"])
+
+    def _add_new_rows(self) -> None:
+        """Rows that were written since the last call get the largest priority."""
+        capacity = self._replay.capacity
+        new = np.arange(max(self._total, self._replay.total - capacity), self._replay.total)
+        if len(new):
+            largest = self._tree[: min(self._total, capacity)].max(initial=0.0)
+            self._tree.set(new % capacity, float(largest) or FIRST_PRIORITY)
+            self._total = self._replay.total
