@@ -34,6 +34,15 @@ Overrides = Annotated[
         "-m", metavar="KEY=VALUE ...", help="Override keys, as in -m algorithm.lr=0.02 run.seed=3; values are YAML. May be repeated."
     ),
 ]
+Algo = Annotated[str | None, typer.Option("--algo", metavar="NAME", help="A name from: baldwin list algorithms; default: es.")]
+Env = Annotated[
+    str | None, typer.Option("--env", metavar="ID", help="Any environment. Takes the algorithm's tuned section for it, if there is one.")
+]
+Files = Annotated[
+    list[Path] | None, typer.Option("-c", metavar="FILE ...", help="YAML files, merged over the preset in this order. May be repeated.")
+]
+OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory; default: a new one under run.out.")]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The same as -m run.seed=N.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Import the classes that a config names, also if you did not write it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the summary.")]
 
@@ -63,19 +72,12 @@ def train(
     preset: Annotated[
         str | None, typer.Argument(metavar="PRESET", help="A name from: baldwin list presets. Or leave it out and give --env, -c or -m.")
     ] = None,
-    algo: Annotated[str | None, typer.Option("--algo", metavar="NAME", help="A name from: baldwin list algorithms; default: es.")] = None,
-    env: Annotated[
-        str | None,
-        typer.Option("--env", metavar="ID", help="Any environment. Takes the algorithm's tuned section for it, if there is one."),
-    ] = None,
-    files: Annotated[
-        list[Path] | None, typer.Option("-c", metavar="FILE ...", help="YAML files, merged over the preset in this order. May be repeated.")
-    ] = None,
+    algo: Algo = None,
+    env: Env = None,
+    files: Files = None,
     overrides: Overrides = None,
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run directory; default: a new one under run.out.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The same as -m run.seed=N.")] = None,
+    out_dir: OutDir = None,
+    seed: Seed = None,
     seeds: Annotated[
         str | None,
         typer.Option("--seeds", metavar="LIST", help="Several runs side by side, as in 1-5 or 1,3,7; compare then groups them."),
@@ -125,16 +127,12 @@ def evolve(
         str | None,
         typer.Argument(metavar="PRESET", help="A preset with a population, from: baldwin list presets. Or give --env, -c or -m."),
     ] = None,
-    algo: Annotated[str | None, typer.Option("--algo", metavar="NAME", help="The members' algorithm; default: es.")] = None,
-    env: Annotated[str | None, typer.Option("--env", metavar="ID", help="Any environment.")] = None,
-    files: Annotated[
-        list[Path] | None, typer.Option("-c", metavar="FILE ...", help="YAML files, merged over the preset in this order. May be repeated.")
-    ] = None,
+    algo: Algo = None,
+    env: Env = None,
+    files: Files = None,
     overrides: Overrides = None,
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run directory; default: a new one under run.out.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The same as -m run.seed=N.")] = None,
+    out_dir: OutDir = None,
+    seed: Seed = None,
     quiet: Quiet = False,
 ) -> None:
     """Train many members with hyper-parameters of their own: PBT, NSGA-II and others. Ranges stand in place of values: algorithm.lr={log: [1e-5, 1e-2]}."""
@@ -158,9 +156,9 @@ def sweep(
     preset: Annotated[
         str | None, typer.Argument(metavar="[PRESET|DIR]", help="A preset; or the directory of a sweep, to see its table again.")
     ] = None,
-    algo: Annotated[str | None, typer.Option("--algo", metavar="NAME", help="The algorithm; default: es.")] = None,
-    env: Annotated[str | None, typer.Option("--env", metavar="ID", help="Any environment.")] = None,
-    files: Annotated[list[Path] | None, typer.Option("-c", metavar="FILE ...", help="YAML files, merged over the preset.")] = None,
+    algo: Algo = None,
+    env: Env = None,
+    files: Files = None,
     overrides: Overrides = None,
     trials: Annotated[int, typer.Option(min=1, help="Sets of hyper-parameters.")] = 20,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
@@ -168,8 +166,8 @@ def sweep(
     sampler: Annotated[str, typer.Option(metavar="NAME", help="random, grid; by Optuna: tpe, cma-es, gp, qmc.")] = "random",
     pruner: Annotated[str, typer.Option(metavar="NAME", help="none; by Optuna: median, halving, hyperband.")] = "none",
     rungs: Annotated[int, typer.Option(min=1, help="Evaluations of a run; a pruner decides after each.")] = 1,
-    out_dir: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run directory.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The same as -m run.seed=N.")] = None,
+    out_dir: OutDir = None,
+    seed: Seed = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw parallel coordinates and importances.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,

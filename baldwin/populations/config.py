@@ -18,7 +18,6 @@ from baldwin.registry import Registry
 from baldwin.types import Algorithm
 
 RANGES: dict[str, Callable[..., Range]] = {"uniform": Uniform, "log": Log, "int": Int, "choice": lambda *values: Choice(values)}
-RETURN = "return"
 Spelling = dict[Literal["uniform", "log", "int", "choice"], list[Value]]
 
 

@@ -13,9 +13,10 @@ from pydantic import Field, field_validator
 
 from baldwin.ops import pbt
 from baldwin.ops.statistics import significantly_better
-from baldwin.populations.config import RETURN, PopulationConfig, PopulationContext, PopulationEntry, register_population
+from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
 from baldwin.populations.member import Member
 from baldwin.populations.population import CONTINUE, COPY, START, Plan, Population
+from baldwin.rollout import RETURN
 from baldwin.types import State
 
 

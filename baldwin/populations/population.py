@@ -15,7 +15,7 @@ from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.opponents import OpponentsConfig
 from baldwin.ops import seeds
 from baldwin.ops.statistics import return_stats
-from baldwin.populations.config import RETURN, PopulationConfig, PopulationContext
+from baldwin.populations.config import PopulationConfig, PopulationContext
 from baldwin.populations.member import (
     EVALUATION_STEPS,
     LINE_STEPS,
@@ -30,7 +30,7 @@ from baldwin.populations.member import (
     with_hyperparameters,
 )
 from baldwin.populations.states import StateFiles
-from baldwin.rollout import RESULT
+from baldwin.rollout import mean_results, weigh_objectives
 from baldwin.types import Arrays, Individual, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
 START, CONTINUE, COPY = "start", "continue", "copy"
@@ -155,16 +155,7 @@ class Population(BaseAlgorithm):
         Raises:
             EnvironmentFailure: the environment does not tell one of them.
         """
-        found = []
-        for name, weights in (self._config.objectives or {RETURN: {RETURN: 1.0}}).items():
-            unknown = [part for part in weights if part not in member.results]
-            if unknown:
-                raise EnvironmentFailure(
-                    f"population.objectives.{name} has {', '.join(unknown)}, which the environment does not tell; it tells: "
-                    f"{', '.join(member.results)}"
-                )
-            found.append(sum(weight * member.results[part] for part, weight in weights.items()))
-        return np.array(found)
+        return weigh_objectives(member.results, self._config.objectives, "population.objectives")
 
     def _next_job(self) -> int | None:
         plan = self._plan()
@@ -255,9 +246,7 @@ class Population(BaseAlgorithm):
         arrays = outcome.arrays
         child.state_sha256 = np.asarray(arrays[STATE_HASH], np.uint8).tobytes().hex()
         child.score, child.returns = outcome.scalar, np.asarray(arrays[RETURNS], np.float64)
-        child.results = {RETURN: child.score} | {
-            name.removeprefix(RESULT): float(np.nanmean(values)) for name, values in arrays.items() if name.startswith(RESULT)
-        }
+        child.results = mean_results(outcome)
         child.line_steps = int(arrays[LINE_STEPS])
         return child
 

@@ -3,6 +3,7 @@
 from baldwin.rollout.episodes import RolloutSpec
 from baldwin.rollout.jobs import RolloutJob
 from baldwin.rollout.reference import reference_batch
+from baldwin.rollout.results import RESULT, RETURN, mean_results, weigh_objectives
 from baldwin.rollout.segments import (
     ACTOR,
     DECIDED,
@@ -19,7 +20,7 @@ from baldwin.rollout.segments import (
     final_observations,
     transitions,
 )
-from baldwin.rollout.worker import RESULT, RolloutWorker, WorkerSpec
+from baldwin.rollout.worker import RolloutWorker, WorkerSpec
 
 __all__ = [
     "ACTOR",
@@ -29,6 +30,7 @@ __all__ = [
     "NEXT_OBS",
     "OBS",
     "RESULT",
+    "RETURN",
     "START_MEMORY",
     "START_OBS",
     "CollectJob",
@@ -40,6 +42,8 @@ __all__ = [
     "env_seed",
     "episode_seed",
     "final_observations",
+    "mean_results",
     "reference_batch",
     "transitions",
+    "weigh_objectives",
 ]

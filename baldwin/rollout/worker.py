@@ -21,11 +21,10 @@ from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
 from baldwin.rollout.opponent_policies import PoolPolicies
+from baldwin.rollout.results import RESULT
 from baldwin.rollout.segments import ACTOR, DECIDED, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
-RESULT = "result/"
-"""Prefix of what an environment tells of the episodes of a trial, among the arrays of its outcome."""
 MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its overhead
 
 

@@ -9,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat
 
-from baldwin.errors import EnvironmentFailure
 from baldwin.ops import noise, pareto, variation
 from baldwin.ops.noise import Shape
 from baldwin.ops.shaping import Vector
-from baldwin.rollout import RESULT
+from baldwin.rollout import mean_results, weigh_objectives
 from baldwin.strategies.evolution import EvolutionConfig, register_strategy
 from baldwin.strategies.generational import GenerationalStrategy
 from baldwin.types import Metrics, Outcome, State
-
-RETURN = "return"
 
 
 class NSGA2Config(EvolutionConfig):
@@ -60,21 +57,9 @@ class NSGA2(GenerationalStrategy):
         """Note the objectives, then as every generational strategy."""
         for outcome in outcomes:
             if not outcome.failed:
-                self._objectives[self.index_of(outcome.ticket)] = self._objectives_of(outcome)
+                found = weigh_objectives(mean_results(outcome), self.config.objectives, "algorithm.objectives")
+                self._objectives[self.index_of(outcome.ticket)] = found
         return super().tell(outcomes)
-
-    def _objectives_of(self, outcome: Outcome) -> NDArray[np.float64]:
-        told = {RETURN: outcome.scalar}
-        told |= {name.removeprefix(RESULT): float(np.nanmean(a)) for name, a in outcome.arrays.items() if name.startswith(RESULT)}
-        found = []
-        for name, weights in (self.config.objectives or {RETURN: {RETURN: 1.0}}).items():
-            unknown = [part for part in weights if part not in told]
-            if unknown:
-                raise EnvironmentFailure(
-                    f"algorithm.objectives.{name} has {', '.join(unknown)}, which the environment does not tell; it tells: {', '.join(told)}"
-                )
-            found.append(sum(weight * told[part] for part, weight in weights.items()))
-        return np.array(found)
 
     def _draw(self, index: int) -> NDArray[np.float32]:
         """Around the initial network at first, one of them unchanged; then children."""
