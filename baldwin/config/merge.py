@@ -53,12 +53,17 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any], free: bool = False)
 
 
 def overlay(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
-    """Merge; but a layer that names another algorithm starts that section anew: the old one's fields mean nothing to it."""
-    algorithms = [layer.get("algorithm") or {} for layer in (under, over)]
-    if all(isinstance(a, Mapping) for a in algorithms):
-        old, new = algorithms[0].get("name", "es"), algorithms[1].get("name")
-        if algorithms[0] and new is not None and new != old:
-            under = {k: v for k, v in under.items() if k != "algorithm"}
+    """Merge; but a layer that names another algorithm, or another population, starts that section anew: the old one's fields mean nothing to it.
+
+    What a population searches stays.
+    """
+    for section, default in (("algorithm", "es"), ("population", None)):
+        old, new = (layer.get(section) or {} for layer in (under, over))
+        if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+            continue
+        if old and new.get("name") is not None and new["name"] != old.get("name", default):
+            kept = {"search": old["search"]} if section == "population" and "search" in old else {}
+            under = {**{k: v for k, v in under.items() if k != section}, **({section: kept} if kept else {})}
     return merge(under, over)
 
 

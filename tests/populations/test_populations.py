@@ -291,6 +291,15 @@ def test_train_says_which_command_evolves() -> None:
     assert "population: section" in in_process("evolve", "cartpole-ppo").stderr
 
 
+def test_another_population_over_the_same_ranges() -> None:
+    """Keys of the first mean nothing to the second; what is searched stays."""
+    config = load_config("cartpole-pbt", [], ["population.name=sweep", "population.trials=3"])
+    assert config.population is not None
+    assert set(config.population.search) == {"algorithm.lr", "algorithm.entropy_coef"}
+    assert config.population.steps == 100_000
+    assert load_config("cartpole-pbt", [], ["population=null", "algorithm.lr=1e-3", "algorithm.entropy_coef=0"]).population is None
+
+
 def test_objectives_that_nobody_tells_are_named(tmp_path: Path) -> None:
     config = load_config(None, [], [*SMALL, "population.name=nsga2", "population.objectives={a: {speed: 1}}"])
     with pytest.raises(Exception, match="does not tell; it tells: return"):
