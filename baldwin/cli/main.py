@@ -183,15 +183,15 @@ def sweep(
         from baldwin.runs.run import start
 
         own = ["name=sweep", f"trials={trials}", f"seeds={seeds}", f"rungs={rungs}", f"sampler={sampler}", f"pruner={pruner}"]
-        own = [f"population.{text}" for text in own]
-        chosen = [*own, *(overrides or ()), *([f"run.seed={seed}"] if seed is not None else [])]
-        first = load_config(preset, files or (), chosen, algorithm=algo, env=env)
-        budget = steps or first.stop.env_steps or first.stop.learning_steps
-        if budget is None:
-            raise UserError("sweep needs --steps: the preset has no stop.env_steps")
-        stop = ["run.checkpoint_every=1", f"run.evaluate_every={10**9}", f"population.steps={budget}"]
-        config = load_config(preset, files or (), [*chosen, *stop], algorithm=algo, env=env)
-        run = start(config.model_copy(update={"stop": type(config.stop)(generations=trials)}), out_dir)
+        chosen = [*(f"population.{text}" for text in own), "run.checkpoint_every=1", f"run.evaluate_every={10**9}"]
+        chosen += [*(overrides or ()), *([f"run.seed={seed}"] if seed is not None else [])]
+        config = load_config(preset, files or (), chosen, algorithm=algo, env=env)
+        budget = steps or config.stop.env_steps or config.stop.learning_steps
+        if budget and not any(text.startswith("population.steps=") for text in overrides or ()):
+            config = load_config(preset, files or (), [*chosen, f"population.steps={budget}"], algorithm=algo, env=env)
+        count = getattr(config.population, "trial_count", trials)
+        stop = config.stop.model_copy(update={"generations": count, "env_steps": None, "learning_steps": None, "score": None})
+        run = start(config.model_copy(update={"stop": stop}), out_dir)
         directory = run.directory.path
         _train(lambda: run, quiet or as_json, summary=False)
     rows = sweep_table(directory)
@@ -438,7 +438,7 @@ def lineage(
     as_json: Json = False,
 ) -> None:
     """Who came from whom in a population, and with which hyper-parameters."""
-    from baldwin.runs.lineage import plot_lineage, read_lineage, winning_line, write_schedule
+    from baldwin.runs.lineage import best_state, plot_lineage, read_lineage, winning_line, write_schedule
 
     found = read_lineage(directory)
     if plot:
@@ -449,7 +449,7 @@ def lineage(
         print(json.dumps(found))
         return
     table = Table("round", "member", "operator", "parents", "score", "env steps", "hyper-parameters")
-    for record in winning_line(found):
+    for record in winning_line(found, best_state(directory)):
         table.add_row(
             str(record["round"]),
             str(record["member"]),

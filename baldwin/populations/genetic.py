@@ -23,6 +23,7 @@ CHILD = "child"
 class BreedingConfig(PopulationConfig):
     """Children of members, each trained before it is evaluated."""
 
+    members: int = Field(8, ge=2, description="Parents that are kept, and children per generation")
     steps: int = Field(20_000, ge=0, description="Environment steps of a child's training, at least; 0: none (darwinian)")
     inheritance: Literal["lamarckian", "baldwinian", "darwinian"] = Field(
         "lamarckian",
@@ -143,6 +144,7 @@ class NSGA2Config(BreedingConfig):
 class NSGA2(Breeding):
     """Binary tournaments by front and crowding; of parents and children together the best fronts survive."""
 
+    scores_by_objective = False  # which of several? the best is the one with the highest return
     _config: NSGA2Config
 
     def __init__(self, config: NSGA2Config, context: PopulationContext) -> None:
@@ -154,7 +156,7 @@ class NSGA2(Breeding):
         self._reference: list[float] = config.reference or []
 
     def _fitness(self, members: list[Member]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        return np.stack([self.objectives_of(m) for m in members])
+        return np.array([self.objectives_of(m) for m in members]).reshape(len(members), max(1, len(self._config.objectives)))
 
     def _parents(self, rng: np.random.Generator) -> tuple[Member, Member]:
         fitness = self._fitness(self.members)
@@ -165,7 +167,7 @@ class NSGA2(Breeding):
 
     def _survivors(self, pool: list[Member], count: int) -> list[int]:
         fitness = self._fitness(pool)
-        if not self._reference:
+        if not self._reference and len(pool):
             self._reference = fitness.min(0).tolist()
         return [int(n) for n in pareto.select_survivors(fitness, count)]
 

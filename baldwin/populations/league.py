@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
+from baldwin.errors import ConfigError
 from baldwin.opponents import OpponentsConfig
 from baldwin.ops.league import pfsp
 from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
@@ -29,7 +30,7 @@ class LeagueConfig(PopulationConfig):
     """A league: main agents, main exploiters and league exploiters, each learning against the players that its role looks for."""
 
     name: Literal["league"] = "league"
-    members: PositiveInt = Field(3, description="Not used: the sum of the three roles")
+    members: Literal[1] = Field(1, description="A league has as many members as its roles together")
     main: PositiveInt = Field(1, description="Main agents: the result")
     main_exploiters: int = Field(1, ge=0, description="Learners that look for weaknesses of the main agents of now")
     league_exploiters: int = Field(1, ge=0, description="Learners that look for weaknesses of the whole league")
@@ -70,6 +71,8 @@ class League(Population):
 
     def __init__(self, config: LeagueConfig, context: PopulationContext) -> None:
         super().__init__(config, context)
+        if config.search:
+            raise ConfigError(f"a league does not search hyper-parameters: give {', '.join(config.search)} one value each")
         counts = {MAIN: config.main, MAIN_EXPLOITER: config.main_exploiters, LEAGUE_EXPLOITER: config.league_exploiters}
         self.roles = [role for role, count in counts.items() for _ in range(count)]
         self.members = [Member(n, self.member_seed(n), {}) for n in range(len(self.roles))]
@@ -161,7 +164,7 @@ class League(Population):
         for number, (role, member) in reversed(
             list(enumerate(zip(self.roles, before, strict=True)))
         ):  # exploiters first: they met those of before
-            if not member.state_sha256:
+            if not np.isfinite(member.score):  # its last round failed
                 continue
             if role == MAIN:
                 self._join(number)

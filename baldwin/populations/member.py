@@ -68,6 +68,7 @@ class TrainMember:
     steps: int
     evaluation_seed: int
     episodes: int
+    evaluation_env: EnvConfig | None = None  # where members are compared: with the same weights of rewards for all; None: its own
     parent: Parent | None = None  # None: begin from scratch
     copied: bool = False  # the state is another member's: open episodes stay behind
     fresh_optimizer: bool = False
@@ -104,20 +105,23 @@ class TrainMember:
         begun = time.perf_counter()
         algorithm, spec = self.sections.build(self.seed, opponent_policies=self.opponent_policies)
         own_worker = spec()  # one that no other member has used
+        env = self.evaluation_env or self.sections.env
+        judge = own_worker if env == self.sections.env else replace(spec, env=env)()
         try:
             before = self._restore(algorithm)
             state = {} if self.inherit_training else _genome(algorithm)
             train_for(algorithm, own_worker, self.steps)
             policy = algorithm.policy_state()
             limit = self.sections.env_spec.max_episode_steps
-            evaluation = evaluate_policy(own_worker, policy, self.evaluation_seed, self.episodes, limit)
+            evaluation = evaluate_policy(judge, policy, self.evaluation_seed, self.episodes, limit)
             games: dict[str, NDArray[Any]] = {}
             match_steps = 0
             if self.sections.opponents:
                 pool = algorithm.state_dict()["opponents"]["pool"]["members"]
                 games, match_steps = play_matches(own_worker, policy, pool, self.evaluation_seed, self.episodes, limit)
         finally:
-            own_worker.close()
+            for used in {id(w): w for w in (own_worker, judge)}.values():
+                used.close()
         content = pack_state((state or _genome(algorithm)) | {"policy": dict(policy)})
         name = self.files.write(content) if self.files else state_hash(content)
         arrays = dict(evaluation.arrays) | {

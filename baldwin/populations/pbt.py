@@ -6,10 +6,11 @@ Hyper-parameters are part of the config that a member is built with, and never o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from baldwin.ops import pbt
 from baldwin.ops.statistics import significantly_better
@@ -41,6 +42,12 @@ class PBTConfig(PopulationConfig):
     safe: bool = Field(False, description="A member that is significantly worse after a round goes back to where it was")
     optimizer: Literal["copy", "fresh"] = Field("copy", description="What a copy does with the moments of gradients")
 
+    @model_validator(mode="after")
+    def _tests_need_returns(self) -> Self:
+        if (self.exploit != "truncation" or self.safe) and (self.episodes < 2 or self.objectives):
+            raise ValueError("exploit=t-test and both, and safe, compare returns: they need episodes of at least 2, and no objectives")
+        return self
+
     @field_validator("factors")
     @classmethod
     def _factors_are_positive(cls, value: list[float]) -> list[float]:
@@ -59,6 +66,7 @@ class PBT(Population):
         draw = self.rng(0)
         self.members = [Member(n, self.member_seed(n), pbt.resample(self.ranges, draw)) for n in range(config.members)]
         self._ready = list(range(config.members))  # members that wait for a worker
+        self._went_back: list[int] = []  # members that go on from an earlier state of their own
 
     @property
     def waits_for_all(self) -> bool:
@@ -94,6 +102,8 @@ class PBT(Population):
         return not self._ready
 
     def _continue(self, member: Member) -> Plan:
+        went_back = member.id in self._went_back
+        self._went_back = [n for n in self._went_back if n != member.id]
         return Plan(
             member.id,
             member.seed,
@@ -103,6 +113,7 @@ class PBT(Population):
             state_sha256=member.state_sha256,
             before=member.hyperparameters,
             rounds=member.rounds,
+            copied=went_back,
         )
 
     def _exploit(self, number: int) -> int | None:
@@ -118,8 +129,8 @@ class PBT(Population):
                 chosen = self._most_different(known, fitness)
         if chosen is None and config.exploit in ("t-test", "both") and len(known) > 1:
             nothing = np.full(max(2, config.episodes), np.nan)
-            chosen = pbt.welch([m.returns if m.state_sha256 else nothing for m in known], at, rng, config.p_value)
-        return None if chosen is None or not known[chosen].state_sha256 else known[chosen].id
+            chosen = pbt.welch([m.returns if np.isfinite(m.score) else nothing for m in known], at, rng, config.p_value)
+        return None if chosen is None or not np.isfinite(known[chosen].score) else known[chosen].id
 
     def _most_different(self, known: Sequence[Member], fitness: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
         """Of the best share, the member whose nearest neighbour in behaviour is farthest."""
@@ -137,22 +148,26 @@ class PBT(Population):
     def _take(self, plan: Plan, child: Member) -> None:
         before = self.members[plan.member]
         child.id = plan.member
-        worse = self._config.safe and before.state_sha256 and child.state_sha256 and not plan.copied
-        if worse and significantly_better(before.returns, child.returns, self._config.p_value):
-            child = before
+        both = self._config.safe and not plan.copied and np.isfinite(before.score) and np.isfinite(child.score)
+        if both and significantly_better(before.returns, child.returns, self._config.p_value):
+            child = replace(
+                before, seed=self.member_seed(self._config.members + self._planned)
+            )  # the same seed would only do the same again
+            self._went_back.append(plan.member)
         elif not child.state_sha256:  # it failed: it counts as the worst, so that it copies another
-            child.state_sha256, child.line_steps, child.hyperparameters = plan.state_sha256, before.line_steps, plan.hyperparameters
+            origin = self.members[plan.parents[0]] if plan.parents else before
+            child.state_sha256, child.line_steps = plan.state_sha256, origin.line_steps
         self.members[plan.member] = child
         self._ready.append(plan.member)
 
     def state_dict(self) -> State:
         """And who waits."""
-        return super().state_dict() | {"ready": self._ready}
+        return super().state_dict() | {"ready": self._ready, "went_back": self._went_back}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
         super().load_state_dict(state)
-        self._ready = [int(n) for n in state["ready"]]
+        self._ready, self._went_back = ([int(n) for n in state[name]] for name in ("ready", "went_back"))
 
 
 register_population(PopulationEntry(PBTConfig, PBT, "arXiv 1711.09846"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,8 @@ class Plan:
 class Population(BaseAlgorithm):
     """A subclass plans rounds (`_plan`) and takes their results (`_take`)."""
 
+    scores_by_objective: ClassVar[bool] = True
+    """Whether a member's score is its first objective, where the config has any."""
     counters = (*BaseAlgorithm.counters, "_planned", "_finished", "_gradient_steps", "_failed", "_copies")
 
     def __init__(self, config: PopulationConfig, context: PopulationContext) -> None:
@@ -186,6 +189,7 @@ class Population(BaseAlgorithm):
             seed=plan.seed,
             steps=config.steps if plan.steps is None else plan.steps,
             evaluation_seed=context.seed,
+            evaluation_env=context.sections.env,
             episodes=config.episodes,
             parent=parent,
             copied=plan.copied,
@@ -247,6 +251,8 @@ class Population(BaseAlgorithm):
         child.state_sha256 = np.asarray(arrays[STATE_HASH], np.uint8).tobytes().hex()
         child.score, child.returns = outcome.scalar, np.asarray(arrays[RETURNS], np.float64)
         child.results = mean_results(outcome)
+        if self.scores_by_objective and self._config.objectives:
+            child.score = float(self.objectives_of(child)[0])
         child.line_steps = int(arrays[LINE_STEPS])
         return child
 

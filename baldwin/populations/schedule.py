@@ -6,10 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from baldwin.errors import ConfigError
 from baldwin.ops.ranges import Value
 from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
-from baldwin.populations.member import Member, with_hyperparameters
+from baldwin.populations.member import Member
 from baldwin.populations.population import CONTINUE, START, Plan, Population
 
 
@@ -28,11 +27,13 @@ class Schedule(Population):
 
     def __init__(self, config: ScheduleConfig, context: PopulationContext) -> None:
         super().__init__(config, context)
-        for values in config.rounds:
-            try:
-                with_hyperparameters(context.sections, values)
-            except ValueError as error:
-                raise ConfigError(f"population.rounds: {values}: {error}") from error
+        keys = {key for values in config.rounds for key in values}
+        used = {
+            key: {"choice": [v for n, v in enumerate(c) if v not in c[:n]]}
+            for key in keys
+            for c in [[r[key] for r in config.rounds if key in r]]
+        }
+        config.model_copy(update={"search": used}).check_search(context.sections)
         self.members = [Member(0, self.member_seed(0), config.rounds[0])]
 
     def _plan(self) -> Plan | None:

@@ -28,7 +28,6 @@ class SweepConfig(PopulationConfig):
     copies_states: ClassVar[bool] = False
 
     name: Literal["sweep"] = "sweep"
-    members: PositiveInt = Field(1, description="Not used: a sweep has trials x seeds members")
     trials: PositiveInt = Field(20, description="Sets of hyper-parameters")
     seeds: PositiveInt = Field(3, description="Runs of each")
     steps: PositiveInt = Field(100_000, description="Environment steps of each run, at least")
@@ -38,7 +37,13 @@ class SweepConfig(PopulationConfig):
     pruner: Literal["none", "median", "halving", "hyperband"] = Field(
         "none", description="Who is stopped early, by Optuna's rules (extra sweep)"
     )
+    members: Literal[1] = Field(1, description="A sweep has trials x seeds members")
     rungs: PositiveInt = Field(1, description="Evaluations of a run, after equal shares of its steps; a pruner decides after each")
+
+    @property
+    def trial_count(self) -> int:
+        """Trials that there will be: no more than a grid has points."""
+        return min(self.trials, len(grid(self.ranges))) if self.sampler == "grid" else self.trials
 
 
 class Sweep(Population):
@@ -53,7 +58,7 @@ class Sweep(Population):
         if config.pruner != "none" and config.rungs < 2:
             raise ConfigError(f"population.pruner={config.pruner} decides between rungs: set population.rungs to 2 or more")
         self._grid = grid(self.ranges) if config.sampler == "grid" else []
-        self.trials = min(config.trials, len(self._grid)) if self._grid else config.trials
+        self.trials = config.trial_count
         if config.sampler not in ("random", "grid") or config.pruner != "none":
             import_optuna()
         self._values: dict[int, Hyperparameters] = {}  # trial -> what was chosen for it

@@ -23,7 +23,8 @@ def rebuild(directory: RunDirectory, generation: int, trust: bool = False) -> Ar
     """
     config = on_cpu(trusted_config(directory, trust))
     kept = kept_policies(config.opponents, directory.opponents) if config.opponents else None
-    algorithm = build(config, policy_only=True, opponents=kept).algorithm
+    states = directory.members if config.population else None  # a population's policies are in its members' states
+    algorithm = build(config, states, policy_only=True, opponents=kept).algorithm
     if not algorithm.replayable:
         saved = ", ".join(str(int(path.name)) for path in list_checkpoints(directory.checkpoints)) or "none"
         raise RunDirectoryError(

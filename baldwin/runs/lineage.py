@@ -12,6 +12,7 @@ from baldwin.config import dump_config
 from baldwin.errors import UserError
 from baldwin.ops import pareto
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.members import population_state
 from baldwin.runs.metrics import read_lines
 from baldwin.runs.report import save_figure
 
@@ -33,14 +34,18 @@ def read_lineage(path: Path) -> list[Record]:
     return found
 
 
-def winning_line(records: list[Record]) -> list[Record]:
-    """The rounds that led to the best member of the end, oldest first."""
+def best_state(path: Path) -> str:
+    """The state of the best member at the newest checkpoint; "" if there is none."""
+    state, _ = population_state(RunDirectory.find(path))
+    return next((m["state_sha256"] for m in state["members"] if m["id"] == state["best"]), "")
+
+
+def winning_line(records: list[Record], best: str) -> list[Record]:
+    """The rounds that led to this state, oldest first."""
     by_state = {record["state_sha256"]: record for record in records if record["state_sha256"]}
-    last = {record["member"]: record for record in records if record["score"] is not None}
-    if not last:
+    if best not in by_state:
         return []
-    best = max(last.values(), key=lambda record: record["score"])
-    line = [best]
+    line = [by_state[best]]
     while line[-1]["parent_sha256"] in by_state and line[-1]["parent_sha256"] != line[-1]["state_sha256"]:
         line.append(by_state[line[-1]["parent_sha256"]])
     return line[::-1]
@@ -51,12 +56,14 @@ def write_schedule(path: Path, out: Path) -> None:
     directory = RunDirectory.find(path)
     config = directory.read_config()
     tree = yaml.safe_load(dump_config(config))
-    line = winning_line(read_lineage(path))
+    line = winning_line(read_lineage(path), best_state(path))
+    if not line or not config.population or not config.population.steps:
+        raise UserError(f"{path} has no line of training to write down")
     name = f"{config.run.name or 'run'}-schedule"
     tree["population"] = {
         "name": "schedule",
-        "steps": config.population.steps if config.population else 1,
-        "episodes": config.population.episodes if config.population else 1,
+        "steps": config.population.steps // getattr(config.population, "rungs", 1),
+        "episodes": config.population.episodes,
         "rounds": [record["hyperparameters"] for record in line],
     }
     tree["run"]["name"] = name
@@ -80,7 +87,7 @@ def plot_lineage(path: Path, out: Path) -> None:
     panels = 1 + len(names) + (len(objectives) == 2)
     figure = Figure(figsize=(5.2 * min(panels, 3), 4 * -(-panels // 3)), layout="constrained")
     axes = list(np.atleast_1d(figure.subplots(-(-panels // 3), min(panels, 3))).ravel())
-    line = winning_line(records)
+    line = winning_line(records, best_state(path))
     _draw_genealogy(axes[0], records, line)
     for axis, name in zip(axes[1:], names, strict=False):
         for record in records:

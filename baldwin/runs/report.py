@@ -147,7 +147,7 @@ def compare_runs(paths: Sequence[Path]) -> list[Group]:
     for path in dict.fromkeys(p.resolve() for p in paths):
         config = RunDirectory.find(path).read_config()
         curve = read_curve(path)
-        groups[curve.name, config.model_dump_json(include={"env", "policy", "algorithm"})].append(curve)
+        groups[curve.name, config.model_dump_json(include={"env", "policy", "algorithm", "population"})].append(curve)
     names = [name for name, _ in groups]
     labels = [name if names.count(name) == 1 else f"{name} #{names[: n + 1].count(name)}" for n, name in enumerate(names)]
     return [Group(label, curves) for label, curves in zip(labels, groups.values(), strict=True)]

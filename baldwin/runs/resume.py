@@ -44,7 +44,7 @@ def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tu
     changed = _changed(identity(old), identity(config), strict=True)
     if changed:
         raise RunDirectoryError(
-            f"resume goes on with the same run: {', '.join(changed)} cannot change. Start a new one: baldwin train -c {directory.config} -m ..."
+            f"resume goes on with the same run: {', '.join(changed)} cannot change. Start a new one: baldwin {'evolve' if old.population else 'train'} -c {directory.config} -m ..."
         )
     check_trackers(config.run.trackers)
     directory.lock()

@@ -15,8 +15,9 @@ from baldwin.config import RunConfig, load_config
 from baldwin.errors import ConfigError, UserError
 from baldwin.ops import pareto
 from baldwin.populations import POPULATIONS
+from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.history import rebuild
-from baldwin.runs.lineage import read_lineage, winning_line
+from baldwin.runs.lineage import best_state, read_lineage, winning_line
 from baldwin.runs.members import front, member_policy
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run
@@ -61,7 +62,7 @@ KINDS: dict[str, list[str]] = {
     ],
     "genetic": [*SMALL, "population.name=genetic", "population.generational=true", "population.inheritance=baldwinian"],
     "evolver": [*SMALL, "population.name=evolver", "population.elites=0.5", "population.replace_after=0.5"],
-    "sweep": [*SMALL, "population.name=sweep", "population.trials=3", "population.seeds=2", "population.rungs=2"],
+    "sweep": [*SMALL, "population.name=sweep", "population.members=1", "population.trials=3", "population.seeds=2", "population.rungs=2"],
 }
 ASYNCHRONOUS: dict[str, list[str]] = {
     "pbt-asynchronous": [*SMALL, "population.name=pbt", "population.exploit=both", "population.fraction=0.5"],
@@ -72,7 +73,7 @@ ASYNCHRONOUS: dict[str, list[str]] = {
         "population.descriptors={busy: [0, 1]}",
         "population.variation={weight_sigma: 0.1}",
     ],
-    "tpe": [*SMALL, "population.name=sweep", "population.trials=3", "population.seeds=1", "population.sampler=tpe"],
+    "tpe": [*SMALL, "population.name=sweep", "population.members=1", "population.trials=3", "population.seeds=1", "population.sampler=tpe"],
 }
 ALL = KINDS | ASYNCHRONOUS
 
@@ -147,7 +148,7 @@ def test_lineage_is_whole(quiet: RunsWhenAsked, kind: str) -> None:
         assert keys <= set(record)
         assert record["parent_sha256"] in states | {""}
         assert (record["parent_sha256"] == "") == (record["parents"] == [])
-    line = winning_line(found)
+    line = winning_line(found, best_state(quiet[kind].directory.path))
     assert line[0]["parents"] == []
     for earlier, later in pairwise(line):
         assert later["parent_sha256"] == earlier["state_sha256"]
@@ -243,9 +244,25 @@ def test_the_winning_schedule_is_a_config_of_its_own(quiet: RunsWhenAsked, tmp_p
     assert (tmp_path / "lineage.png").stat().st_size > 5000
     again = in_process("train", "-c", tmp_path / "schedule.yaml", "--out", tmp_path / "again", "--quiet")
     assert again.returncode == 0, again.stderr
-    expected = [r["hyperparameters"] for r in winning_line(read_lineage(path))]
+    expected = [r["hyperparameters"] for r in winning_line(read_lineage(path), best_state(path))]
     assert [r["hyperparameters"] for r in read_lineage(tmp_path / "again")] == expected
     assert json.loads(in_process("lineage", path, "--json").stdout) == read_lineage(path)
+
+
+@pytest.mark.parametrize("exploit", ["t-test", "both"])
+def test_a_failed_round_does_not_end_a_t_test(exploit: str, tmp_path: Path) -> None:
+    options = [o for o in ALL["pbt"] if "algorithm.lr" not in o]
+    more = ["algorithm.lr={choice: [1e-3, 1e20]}", f"population.exploit={exploit}", "population.safe=true", "population.resample=0.5"]
+    train_run(load_config(None, [], [*options, *more]), tmp_path / "run")
+    assert any(r["score"] is None for r in read_lineage(tmp_path / "run"))
+
+
+def test_a_grid_may_be_smaller_than_the_trials(tmp_path: Path) -> None:
+    options = [o for o in SMALL if not o.startswith(("population", "algorithm.lr", "stop", "algorithm.epochs={"))]
+    args = [*(f"-m{o}" for o in options), "-malgorithm.lr={choice: [1e-3, 1e-2]}", "--sampler", "grid", "--trials", 5, "--seeds", 1]
+    done = in_process("sweep", *args, "--steps", 64, "--out", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert sorted(row["hyperparameters"]["algorithm.lr"] for row in json.loads(done.stdout)) == [1e-3, 1e-2]
 
 
 def test_a_member_that_diverges_copies_another(tmp_path: Path) -> None:
@@ -271,8 +288,19 @@ REFUSED: list[tuple[list[str], str]] = [
     (["population.name=pbt", "algorithm.actor_lag=1"], "actor_lag=0"),
     (["population.name=nsga2", "population.reference=[0]", "population.objectives={a: {score: 1}, b: {lazy: 1}}"], "one number for each"),
     (["population.name=nsga2", "population.steps=0"], "darwinian"),
-    (["population.name=sweep", "population.search={}", "algorithm.lr=1e-3", "algorithm.epochs=2"], "a sweep needs ranges"),
+    (
+        ["population.name=sweep", "population.members=1", "population.search={}", "algorithm.lr=1e-3", "algorithm.epochs=2"],
+        "a sweep needs ranges",
+    ),
     (["population.name=map-elites"], "descriptors"),
+    (["population.name=genetic", "population.members=1"], "greater than or equal to 2"),
+    (["population.name=pbt", "population.exploit=t-test", "population.episodes=1"], "episodes of at least 2"),
+    (["population.name=pbt", "population.safe=true", "population.objectives={a: {return: 1}}"], "no objectives"),
+    (
+        ["population.name=schedule", "population.members=1", "algorithm.lr=1e-3", "algorithm.epochs=2", "population.rounds=[{lr: 0.1}]"],
+        "expected a key of",
+    ),
+    (["population.name=league", "population.members=1", "env.id=baldwin:VectorPong-v0", "env.backend=auto"], "does not search"),
 ]
 
 
@@ -313,7 +341,7 @@ def test_every_population_is_here() -> None:
 
 def test_the_generation_of_a_synchronous_run_is_rebuilt(quiet: RunsWhenAsked) -> None:
     directory = quiet["pbt"].directory
-    assert rebuild(directory, 0)
+    assert policy_hash(rebuild(directory, 3)) == quiet["pbt"].params_sha256()
     assert member_policy(directory, "best")[1] == 3
 
 
