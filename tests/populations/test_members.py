@@ -138,6 +138,17 @@ def test_what_the_environment_tells_is_among_the_results(tmp_path: Path) -> None
     assert ((score >= 0) & (score <= 1)).all()
 
 
+def test_members_are_compared_by_the_same_weights_of_rewards(tmp_path: Path) -> None:
+    """A member that is trained with a weight of 100 does not score a hundred times as much for the same behaviour."""
+    config = load_config(None, [], ["algorithm.name=ppo", *PPO, "env.id=tests.toys.delayed:TwoRewards"])
+    sections = sections_of(config)
+    heavy = with_hyperparameters(sections, {"env.reward_weights.soon": 100.0, "env.reward_weights.late": 100.0})
+    same, own = (job(heavy, tmp_path, steps=0, evaluation_env=env).run(None)[0] for env in (sections.env, None))  # type: ignore[arg-type]
+    (plain,) = job(sections, tmp_path, steps=0).run(None)  # type: ignore[arg-type]
+    assert same.scalar == plain.scalar
+    assert own.scalar == 100 * plain.scalar
+
+
 CHANGES: dict[str, dict[str, tuple[Any, list[str]]]] = {
     "ppo": {
         "lr": (1e-2, []),
