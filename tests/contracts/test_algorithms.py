@@ -58,10 +58,10 @@ VARIANTS = [
     pytest.param("es", ES | {"shaping": "zscore"}, id="es-zscore"),
     pytest.param("es", ES | {"step_cost": 0.1}, id="es-step-cost"),
     pytest.param("es", ES | {"cap": {"rule": "twice-mean"}}, id="es-cap"),
+    pytest.param("nsga2", {"population": 32, "block": 8, "initial_sigma": 1.0, "sigma": 0.4, "mutation_probability": 0.3}, id="nsga2"),
     pytest.param("cem", {"variance": 0.05, "noise_start": 0.05, "noise_end": 1e-4, "population": 20, "block": 4}, id="cem"),
     pytest.param("cem", {"variance": 0.05, "noise_start": 0.02, "population": 20, "importance_mixing": True}, id="cem-mixing"),
     pytest.param("sep-cma-es", {"population": 16, "block": 4, "sigma": 0.3}, id="sep-cma-es"),
-    pytest.param("nsga2", {"population": 32, "block": 8, "initial_sigma": 1.0, "sigma": 0.4, "mutation_probability": 0.3}, id="nsga2"),
     pytest.param("acem", STEADY | {"noise_start": 0.05, "noise_end": 1e-4}, id="acem"),
     pytest.param("one-plus-one", STEADY | {"factor": 0.8}, id="one-plus-one"),
     pytest.param(
