@@ -114,7 +114,7 @@ class DMControlEnv(gym.Env[Any, NDArray[Any]]):
         return self._observe(self._env.reset()), {}
 
     def step(self, action: NDArray[Any]) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
-        """One control step."""
+        """One control step; the time limit of the task truncates."""
         step = self._env.step(action)
         terminated = step.last() and step.discount == 0.0
         return self._observe(step), float(step.reward), terminated, step.last() and not terminated, {}

@@ -267,7 +267,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.learner.normalize(self.moments)
 
     def weights(self) -> NDArray[np.float32]:
-        """Of all networks."""
+        """Parameters of all networks, one after the other."""
         return np.concatenate([network.vectors().ravel() for network in self.learner.networks().values()])
 
     def set_weights(self, weights: NDArray[np.float32]) -> None:

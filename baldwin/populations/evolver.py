@@ -64,7 +64,7 @@ class Evolver(Population):
 
     @property
     def waits_for_all(self) -> bool:
-        """Always."""
+        """Always: weights are drawn from the elites of all members."""
         return True
 
     def _all_planned(self) -> bool:

@@ -37,7 +37,7 @@ class BreedingConfig(PopulationConfig):
 
     @property
     def training_steps(self) -> int:
-        """Of a child."""
+        """Environment steps that a child is trained for: none if inheritance is darwinian."""
         return 0 if self.inheritance == "darwinian" else self.steps
 
 

@@ -83,7 +83,7 @@ class League(Population):
 
     @property
     def waits_for_all(self) -> bool:
-        """Always."""
+        """Always: who joins the league is decided when every member has finished its round."""
         return True
 
     @property
@@ -130,8 +130,7 @@ class League(Population):
         now = [share * (name in mains) / max(1, len(mains)) for name in past]
         return past, ((1 - share) * hard + now).tolist()
 
-    def opponents(self, plan: Plan) -> tuple[OpponentsConfig, list[tuple[str, Arrays]]]:
-        """The pool of a round, as a run's own would be."""
+    def _pool_of(self, plan: Plan) -> tuple[OpponentsConfig | None, list[tuple[str, Arrays]]]:
         states = {player.name: player.state_sha256 for player in self.players}
         policies = [(name, self._policy(states[name])) for name in plan.opponents if name != SCRIPT]
         return OpponentsConfig(pool=plan.opponents, choice="given", weights=plan.opponent_weights, snapshot=None, window=10_000), policies
@@ -211,7 +210,7 @@ class League(Population):
         return {"players": float(len(self.players)), "win_rate": float(np.mean(rates)) if rates else 0.5}
 
     def state_dict(self) -> State:
-        """And the league."""
+        """And the frozen players, the results of members against them, and who waits for a worker."""
         return super().state_dict() | {
             "players": [asdict(player) for player in self.players],
             "rates": [dict(r) for r in self._rates],

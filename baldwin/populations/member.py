@@ -242,7 +242,7 @@ class Member:
     rounds: int = 0  # of training, likewise
 
     def as_state(self) -> State:
-        """For checkpoints."""
+        """All fields by name, as a checkpoint holds them."""
         return {
             "id": self.id,
             "seed": self.seed,

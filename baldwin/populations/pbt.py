@@ -161,7 +161,7 @@ class PBT(Population):
         self._ready.append(plan.member)
 
     def state_dict(self) -> State:
-        """And who waits."""
+        """And the members that wait for a worker, or go on from an earlier state of their own."""
         return super().state_dict() | {"ready": self._ready, "went_back": self._went_back}
 
     def load_state_dict(self, state: State) -> None:

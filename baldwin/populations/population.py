@@ -88,7 +88,7 @@ class Population(BaseAlgorithm):
 
     @property
     def gradient_steps(self) -> int:
-        """Of all members."""
+        """Back-propagated updates of all members together."""
         return self._gradient_steps
 
     @property
@@ -177,10 +177,8 @@ class Population(BaseAlgorithm):
             sections = with_hyperparameters(context.sections, plan.hyperparameters)
         except ValidationError as error:  # each value is allowed, which was checked; not so this combination of them
             raise ConfigError(f"population: {plan.hyperparameters} do not go together: {error.errors()[0]['msg']}") from error
-        policies: list[tuple[str, Arrays]] = []
-        if plan.opponents:
-            pool, policies = self.opponents(plan)
-            sections = replace(sections, opponents=pool)
+        pool, policies = self._pool_of(plan)
+        sections = replace(sections, opponents=pool)
         return TrainMember(
             ticket=number,
             member=plan.member,
@@ -201,9 +199,9 @@ class Population(BaseAlgorithm):
             inherit_training=plan.inherit_training,
         )
 
-    def opponents(self, plan: Plan) -> tuple[OpponentsConfig, list[tuple[str, Arrays]]]:
-        """The pool of a round that was planned with opponents: of a league."""
-        raise NotImplementedError
+    def _pool_of(self, plan: Plan) -> tuple[OpponentsConfig | None, list[tuple[str, Arrays]]]:
+        """Whom the member meets in a round, and their policies: nobody but the world's script, unless a subclass has frozen players."""
+        return None, []
 
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
         for outcome in outcomes:

@@ -86,7 +86,7 @@ class StateFiles:
             raise RunDirectoryError(f"{self._path(name)} does not hold the state of a member: {error}") from error
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove these states."""
+        """Remove the files of these states; those that are not there are passed over."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
 
