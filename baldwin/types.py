@@ -99,6 +99,20 @@ class Batch(NamedTuple):
     weights: NDArray[np.float32] | None = None  # of their losses, where they were sampled by priorities
 
 
+class Windows(NamedTuple):
+    """Steps around sampled rows, T of them side by side. A window never leaves its episode: `valid` says which steps are there."""
+
+    obs: Observation  # [..., T + 1, *shape]: before every step, and after the last one that is there
+    action: NDArray[Any]  # [..., T, A] in [-1, 1], or [..., T] an index
+    reward: NDArray[np.float32]  # [..., T]
+    terminated: NDArray[np.bool_]  # [..., T]
+    valid: NDArray[np.bool_]  # [..., T]
+    log_prob: NDArray[np.float32]  # [..., T] of the action when it was taken; empty where that is not stored
+    memory: NDArray[np.float32]  # [..., S] of the policy before the first step that is there; empty without memory
+    indices: NDArray[np.int64]  # [...] of the sampled rows
+    weights: NDArray[np.float32] | None = None  # [...] of their losses, where they were sampled by priorities
+
+
 class Shared(NamedTuple):
     """A value for all workers. They keep every version from `oldest` on, since open jobs may still name those."""
 

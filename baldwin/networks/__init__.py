@@ -10,7 +10,8 @@ from baldwin.networks.memory import MEMORIES
 from baldwin.networks.network import NETWORKS, Forward, Inputs, Network, make_network
 from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.optimizers import Adam, Optimizer, RMSProp
-from baldwin.networks.sensor_network import as_numpy
+from baldwin.networks.representation import Representation
+from baldwin.networks.sensor_network import Features, as_numpy
 from baldwin.networks.stacked import Obs, StackedNetwork
 from baldwin.networks.stacked_policies import StackedPolicies, stack_trials
 
@@ -23,6 +24,7 @@ __all__ = [
     "ActionMap",
     "Adam",
     "EncoderConfig",
+    "Features",
     "Forward",
     "GreedyPolicy",
     "Inputs",
@@ -36,6 +38,7 @@ __all__ = [
     "Optimizer",
     "PolicyConfig",
     "RMSProp",
+    "Representation",
     "Sampler",
     "StackedNetwork",
     "StackedPolicies",

@@ -8,6 +8,7 @@ action, of a critic ────────────────────
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -38,10 +39,10 @@ class Part(Protocol):
         """Fresh parameters, tensor by tensor."""
 
 
-class SensorNetwork:
-    """Parameters lie in the order: encoders, memory, perceptron."""
+class Features:
+    """Encoders side by side, then memory: what the perceptron of a network sees. Parameters lie in the order: encoders, memory."""
 
-    def __init__(self, config: NetworkConfig, spec: ObservationSpec, n_actions: int, n_outputs: int) -> None:
+    def __init__(self, config: NetworkConfig, spec: ObservationSpec, n_actions: int = 0) -> None:
         self._spec, self._n_actions = spec, n_actions
         self._vector_encoders, self._image_encoders, self._flat = _make_encoders(config, spec)
         width = sum(at.stop - at.start for at in self._flat) + n_actions
@@ -50,18 +51,72 @@ class SensorNetwork:
         if isinstance(config, PolicyConfig) and config.has_memory:
             self._memory = MEMORIES.find(config.memory.kind)(config.memory, width)
             width = self._memory.n_outputs
-        self._mlp = MLP((width, *config.hidden, n_outputs), config.activation, config.init, config.output_scale)
-        parts: list[Part] = [*self._vector_encoders.values(), *self._image_encoders.values()]
-        parts += [self._memory, self._mlp] if self._memory else [self._mlp]
-        self._parts = parts
-        self.shapes: tuple[Shape, ...] = tuple(shape for part in parts for shape in part.shapes)
+        self.n_outputs = width
+        self.parts: list[Part] = [*self._vector_encoders.values(), *self._image_encoders.values()]
+        self.parts += [self._memory] if self._memory else []
+        self.shapes: tuple[Shape, ...] = tuple(shape for part in self.parts for shape in part.shapes)
         self.state_size = self._memory.state_size if self._memory else 0
-        self.only_mlp = len(parts) == 1
+
+    def init(self, seed: int, stream: seeds.Stream = seeds.Stream.INIT) -> NDArray[np.float32]:
+        """Fresh parameters [D]: the first ones of a whole network with the same seed."""
+        return init_parts(self.parts, seeds.generator(seed, stream))
+
+    def bind(self, params: Tensor, fixed: bool = False) -> Forward:
+        """The features of N networks with the parameters [N, D]."""
+
+        def forward(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
+            encode, recall = self.assemble(RowTensors(params, self.shapes, fixed))
+            x = encode(inputs)
+            return recall(x, state) if recall else (x, state)
+
+        return forward
+
+    def bind_low_rank(self, center: Tensor, noise: Noise, normals: Tensor) -> Forward:
+        """Features are for learners, which perturb nothing.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError("low-rank perturbations are for whole policies")
+
+    def set_reference(self, observations: Observation) -> None:
+        """Fix the observations [R, ...] that virtual batch normalisation takes its statistics from."""
+        for sensor in self._spec.images:
+            if sensor.name in self._image_encoders:
+                self._image_encoders[sensor.name].reference = torch.from_numpy(observations[sensor.key]) * sensor.scale
+
+    def assemble(self, tensors: Tensors) -> tuple[Callable[[Inputs], Tensor], Recall | None]:
+        """What encodes observations [N, B, ...] to features [N, B, F], and the memory behind it, if there is one."""
+        vectors = [(self._spec.vectors[name], encoder.bind(tensors)) for name, encoder in self._vector_encoders.items()]
+        by_name = {sensor.name: sensor for sensor in self._spec.images}
+        images: list[tuple[str, float, Encode]] = [
+            (by_name[name].key, by_name[name].scale, encoder.bind(tensors)) for name, encoder in self._image_encoders.items()
+        ]
+
+        def encode(inputs: Inputs) -> Tensor:
+            features = [inputs[VECTOR][..., at] for at in self._flat]
+            features += [encoder(inputs[VECTOR][..., at]) for at, encoder in vectors]
+            features += [encoder(inputs[key] * scale) for key, scale, encoder in images]  # the one place that scales images
+            features += [inputs[ACTION]] if self._n_actions else []
+            return torch.cat(features, -1) if len(features) > 1 else features[0]
+
+        return encode, self._memory.bind(tensors) if self._memory else None
+
+
+class SensorNetwork:
+    """Features, then a perceptron. Parameters lie in the order: encoders, memory, perceptron."""
+
+    def __init__(self, config: NetworkConfig, spec: ObservationSpec, n_actions: int, n_outputs: int) -> None:
+        self._features = Features(config, spec, n_actions)
+        sizes = (self._features.n_outputs, *config.hidden, n_outputs)
+        self._mlp = MLP(sizes, config.activation, config.init, config.output_scale)
+        self.shapes: tuple[Shape, ...] = (*self._features.shapes, *self._mlp.shapes)
+        self.state_size = self._features.state_size
+        self.only_mlp = not self._features.parts
         self.activation = config.activation
 
     def init(self, seed: int, stream: seeds.Stream = seeds.Stream.INIT) -> NDArray[np.float32]:
-        rng = seeds.generator(seed, stream)
-        return np.concatenate([tensor for part in self._parts for tensor in part.init(rng)]).astype(np.float32)
+        return init_parts([*self._features.parts, self._mlp], seeds.generator(seed, stream))
 
     def bind(self, params: Tensor, fixed: bool = False) -> Forward:
         if self.only_mlp:
@@ -79,30 +134,24 @@ class SensorNetwork:
         return self._assemble(LowRankTensors(center, noise, normals))
 
     def set_reference(self, observations: Observation) -> None:
-        for sensor in self._spec.images:
-            if sensor.name in self._image_encoders:
-                self._image_encoders[sensor.name].reference = torch.from_numpy(observations[sensor.key]) * sensor.scale
+        self._features.set_reference(observations)
 
     def _assemble(self, tensors: Tensors) -> Forward:
-        vectors = [(self._spec.vectors[name], encoder.bind(tensors)) for name, encoder in self._vector_encoders.items()]
-        by_name = {sensor.name: sensor for sensor in self._spec.images}
-        images: list[tuple[str, float, Encode]] = [
-            (by_name[name].key, by_name[name].scale, encoder.bind(tensors)) for name, encoder in self._image_encoders.items()
-        ]
-        recall: Recall | None = self._memory.bind(tensors) if self._memory else None
+        encode, recall = self._features.assemble(tensors)
         perceptron = self._mlp.bind(tensors)
 
         def forward(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
-            features = [inputs[VECTOR][..., at] for at in self._flat]
-            features += [encode(inputs[VECTOR][..., at]) for at, encode in vectors]
-            features += [encode(inputs[key] * scale) for key, scale, encode in images]  # the one place that scales images
-            features += [inputs[ACTION]] if self._n_actions else []
-            x = torch.cat(features, -1) if len(features) > 1 else features[0]
+            x = encode(inputs)
             if recall:
                 x, state = recall(x, state)
             return perceptron(x), state
 
         return forward
+
+
+def init_parts(parts: Sequence[Part], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Fresh parameters [D] of parts that follow each other."""
+    return np.concatenate([np.zeros(0), *(tensor for part in parts for tensor in part.init(rng))]).astype(np.float32)
 
 
 def _perceptron(mlp: BatchedMLP) -> Forward:

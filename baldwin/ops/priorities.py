@@ -17,3 +17,9 @@ def importance_weights(probability: NDArray[np.float64], count: int, beta: float
     """(N P(i))^-beta of a batch [..., B] drawn out of N = `count` transitions, over the largest weight of the batch (Section 3.4)."""
     weight = (count * probability) ** -beta
     return np.asarray(weight / weight.max(-1, keepdims=True), np.float32)
+
+
+def sequence_error(errors: NDArray[np.floating[Any]], valid: NDArray[np.bool_], eta: float) -> NDArray[np.float64]:
+    """eta max |delta| + (1 - eta) mean |delta| over the steps [B, T] that are there (Kapturowski et al. 2019, R2D2)."""
+    size = np.where(valid, np.abs(errors), 0.0)
+    return np.asarray(eta * size.max(-1) + (1 - eta) * size.sum(-1) / np.maximum(valid.sum(-1), 1))

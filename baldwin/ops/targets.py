@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 LOG_STD_RANGE = (-20.0, 2.0)
+MAX_ACTION = 1 - 1e-6  # beyond, float32 has no inverse of tanh
 
 
 def bootstrap_discount(gamma: float, steps: Tensor, terminated: Tensor) -> Tensor:
@@ -32,6 +33,13 @@ def tanh_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor,
     u = mean + log_std.exp() * noise
     normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
     return torch.tanh(u), (normal - tanh_log_slope(u)).sum(-1)
+
+
+def tanh_gaussian_log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
+    """Log-density of given actions tanh(u) [..., A] in [-1, 1], u Gaussian."""
+    u = torch.atanh(action.clamp(-MAX_ACTION, MAX_ACTION))
+    normal = -0.5 * ((u - mean) / log_std.exp()).square() - log_std - 0.5 * math.log(2 * math.pi)
+    return (normal - tanh_log_slope(u)).sum(-1)
 
 
 def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ there is `next_index`: the index of the row that came next in the same episode, 
 several environments, may lie anywhere, and n-step windows are built when they are sampled.
 
 Images are stored once: the next observation of a row is the image of the row that came next, and a stack of frames is
-found by going back along `previous_index`. Only the image after the last row of an episode, or of rows that were added together, is
+found by going back along `previous_index` (windows of steps go back along it too: whoever samples them asks for that column). Only the image after the last row of an episode, or of rows that were added together, is
 stored besides, in a ring of its own to which `tail_index` points; its files take space as they are written.
 
 The ring is longer than what may be sampled (`capacity`): the slack keeps what an earlier checkpoint could still sample,
@@ -32,11 +32,12 @@ from numpy.typing import NDArray
 from baldwin.errors import ReplayError
 from baldwin.observations import Observation
 from baldwin.ops import seeds
-from baldwin.types import Arrays, Batch, State
+from baldwin.types import Arrays, Batch, State, Windows
 
 RESERVE = 1 << 22  # bytes of a file that are claimed from the disk at a time
 CHUNK = 4096  # rows that share a checksum
 NEXT_INDEX, PREVIOUS_INDEX, TAIL_INDEX, WRITTEN = "next_index", "previous_index", "tail_index", "written"
+LOG_PROB, MEMORY = "log_prob", "memory"
 OBS, NEXT_OBS, TAIL = "obs/", "next_obs/", "tail/"
 
 
@@ -86,10 +87,18 @@ class ReplayView:
 
     def sample(self, key: tuple[int, ...], k: int, batch_size: int, n_step: int = 1, gamma: float = 1.0) -> Batch:
         """k uniform batches with replacement; a pure function of the view and the key (a seed and a path)."""
+        return self.rows(self.draw(key, k, batch_size), n_step, gamma)
+
+    def draw(self, key: tuple[int, ...], k: int, batch_size: int) -> NDArray[np.int64]:
+        """Indices [k, B] of rows, uniform and with replacement; a pure function of the view and the key.
+
+        Raises:
+            ReplayError: there are no rows yet.
+        """
         if not len(self):
             raise ReplayError("the replay is empty: write to it before sampling")
         rng = seeds.generator(key[0], seeds.Stream.REPLAY, *key[1:])
-        return self.rows(rng.integers(self.first, self.total, (k, batch_size)), n_step, gamma)
+        return rng.integers(self.first, self.total, (k, batch_size))
 
     def sampler(self, *key: int) -> ViewSampler:
         """A sampler for a learner: every call has random numbers of its own."""
@@ -112,6 +121,47 @@ class ReplayView:
             length += going
         obs, next_obs = self._observations(first), self._next_observations(at)
         return Batch(obs, a["action"][first], reward, next_obs, a["terminated"][at], a["truncated"][at], length)
+
+    def windows(self, indices: NDArray[np.int64], before: int, steps: int) -> Windows:
+        """`before` steps ahead of these rows [...], and `steps` from them on, as far as their episodes go."""
+        a, ahead, there = self.arrays, [], []
+        at, going = indices % self.length, np.ones(indices.shape, np.bool_)
+        for _ in range(before):
+            previous = a[PREVIOUS_INDEX][at]
+            going = going & (previous >= self.first)
+            at = np.where(going, previous % self.length, at)
+            ahead.append(at)
+            there.append(going)
+        ahead.reverse()
+        there.reverse()
+        start, at, going = at, indices % self.length, np.ones(indices.shape, np.bool_)
+        ahead.append(at)
+        there.append(going)
+        for _ in range(steps - 1):
+            following = a[NEXT_INDEX][at]
+            going = going & (following >= 0) & (following < self.total) & ~(a["terminated"][at] | a["truncated"][at])
+            at = np.where(going, following % self.length, at)
+            ahead.append(at)
+            there.append(going)
+        rows, valid = np.stack(ahead, -1), np.stack(there, -1)
+        obs, last = self._observations(rows), self._next_observations(at)
+        behind = np.concatenate([~valid[..., before:], np.ones((*indices.shape, 1), np.bool_)], -1)  # after the last step that is there
+        for key, array in obs.items():
+            axis, after = indices.ndim, np.expand_dims(last[key], indices.ndim)
+            earlier, later = np.split(array, [before], axis)
+            later = np.concatenate([later, after], axis)
+            obs[key] = np.concatenate([earlier, np.where(behind.reshape(*behind.shape, *[1] * (later.ndim - behind.ndim)), after, later)], axis)
+        none = np.zeros((*indices.shape, 0), np.float32)
+        return Windows(
+            obs,
+            a["action"][rows],
+            a["reward"][rows],
+            a["terminated"][rows],
+            valid,
+            a[LOG_PROB][rows] if LOG_PROB in a else none,
+            a[MEMORY][start] if MEMORY in a else none,
+            indices,
+        )
 
     def _observations(self, at: NDArray[np.int64]) -> Observation:
         """Observations of the rows at these positions, with all frames."""
@@ -201,6 +251,12 @@ class ReplayBuffer:
         self._samples += 1
         return batch
 
+    def sample_windows(self, k: int, batch_size: int, before: int, steps: int) -> Windows:
+        """k batches [k, B, T, ...] of windows around uniformly drawn rows: `before` steps ahead of them, `steps` from them on."""
+        view = self.view()
+        self._samples += 1
+        return view.windows(view.draw((self._seed, self._samples - 1), k, batch_size), before, steps)
+
     def add(self, rows: Arrays, after: int = -1) -> int:
         """Append consecutive steps of one episode or of several; `after` is the index of the row they continue, or -1.
 
@@ -217,17 +273,18 @@ class ReplayBuffer:
         next_index[ended] = -1
         next_index[-1] = -1  # until its successor is written
         links = {NEXT_INDEX: next_index}
-        if self._images:
+        if PREVIOUS_INDEX in self._arrays:
             previous_index = np.arange(start - 1, start + count - 1)
             previous_index[1:][ended[:-1]] = -1
             previous_index[0] = after
+            links[PREVIOUS_INDEX] = previous_index
+        if self._images:
             ended[-1] = True
-            tail_index = np.where(ended, self.tails + np.cumsum(ended) - 1, -1)
-            links |= {PREVIOUS_INDEX: previous_index, TAIL_INDEX: tail_index}
+            links[TAIL_INDEX] = np.where(ended, self.tails + np.cumsum(ended) - 1, -1)
             for key in self._images:
                 self._write(TAIL + key, self.tails, rows[NEXT_OBS + key][ended])
             self.tails += int(ended.sum())
-        for name in self.columns:
+        for name in self.columns.keys() - links.keys():
             self._write(name, start, rows[name])
         for name, values in links.items():
             self._write(name, start, values)
@@ -252,7 +309,7 @@ class ReplayBuffer:
         view = self.view(first, total)
         following = view._next_observations(at) if self._images else {}
         images = {NEXT_OBS + key: following[key][:, -self.columns[OBS + key].shape[0] :] for key in self._images}
-        return {name: self._arrays[name][at] for name in self.columns} | images
+        return {name: self._arrays[name][at] for name in self.columns if name != PREVIOUS_INDEX} | images
 
     def state_dict(self, first: int | None = None) -> State:
         """Counters and checksums; the rows themselves are in the files, or in here when there are none.

@@ -15,7 +15,7 @@ from baldwin.ops.priorities import importance_weights, priority
 from baldwin.ops.schedules import scheduled
 from baldwin.replay.buffer import ReplayBuffer
 from baldwin.replay.sum_tree import SumTree
-from baldwin.types import Batch, State
+from baldwin.types import Batch, State, Windows
 
 FIRST_PRIORITY = 1.0  # of the first rows, before there is any TD error
 
@@ -27,6 +27,9 @@ class PrioritizedConfig(ConfigModel):
     beta_start: float = Field(0.4, ge=0, le=1, description="How much of the bias the importance weights correct at the start; 1: all of it")
     beta_end: float = Field(1.0, ge=0, le=1, description="And in the end")
     beta_updates: PositiveInt = Field(100_000, description="Updates until then: those of the whole run, in the paper")
+    eta: float = Field(
+        0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)"
+    )
     epsilon: PositiveFloat = Field(1e-6, description="Added to |TD error|, so that every transition can be sampled again")
 
 
@@ -57,6 +60,15 @@ class PrioritizedSampler:
         Raises:
             ReplayError: there are no rows yet.
         """
+        indices, weights = self._draw(k, batch_size)
+        return self._replay.view().rows(indices, n_step, gamma)._replace(indices=indices, weights=weights)
+
+    def sample_windows(self, k: int, batch_size: int, before: int, steps: int) -> Windows:
+        """k batches [k, B, T, ...] of windows around rows drawn as in `sample`."""
+        indices, weights = self._draw(k, batch_size)
+        return self._replay.view().windows(indices, before, steps)._replace(weights=weights)
+
+    def _draw(self, k: int, batch_size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         self._add_new_rows()
         if not self._total:
             raise ReplayError("the replay is empty: write to it before sampling")
@@ -67,7 +79,7 @@ class PrioritizedSampler:
         indices = newest - (newest - at) % self._replay.capacity
         weights = importance_weights(self._tree[at] / self._tree.total, len(self._replay), self.beta)
         self._batches += k
-        return self._replay.view().rows(indices, n_step, gamma)._replace(indices=indices, weights=weights)
+        return indices, weights
 
     def update_priorities(self, indices: NDArray[np.int64], td_error: NDArray[np.floating[Any]]) -> None:
         """Set the priorities of these rows by their newest TD errors.
