@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from baldwin.learners.replay_learner import TensorBatch, mean_loss
-from baldwin.learners.sac import SACBase, SACUpdateConfig
+from baldwin.learners.sac import SACBase, SACUpdateConfig, minimum
 from baldwin.networks import Obs, PolicyConfig, mask_logits
 from baldwin.observations import ACTION_MASK, ObservationSpec
 from baldwin.ops.targets import expected_soft_value
@@ -30,22 +31,29 @@ class DiscreteSAC(SACBase):
             seed=seed,
         )
 
-    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sum over critics of mean (Q(s, a) - y)^2 / 2, y = r + discount sum_a' pi(a'|s') (min Q'(s', a') - alpha log pi(a'|s'))."""
-        with torch.no_grad():
-            log_probs = _log_probs(next_out, batch.next_obs)
-            q_next = self._min_over_subset(self.critic.target_forward(batch.next_obs))
-            y = batch.reward + batch.discount * expected_soft_value(log_probs.exp(), log_probs, q_next, alpha)
-        q = self.critic(batch.obs)  # [N, B, actions]
-        q = q.gather(-1, batch.action.expand(len(q), -1).unsqueeze(-1)).squeeze(-1)
-        return 0.5 * len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q, y, _entropy(log_probs)
+    def soft_values(self, obs: Obs, out: Tensor, alpha: Tensor, members: Callable[[], Tensor | None]) -> tuple[Tensor, Tensor]:
+        """V(s) = sum_a pi(a|s) (min Q'(s, a) - alpha log pi(a|s))."""
+        log_probs = _log_probs(out, obs)
+        q = minimum(self.critic.target_forward(obs), members())
+        return expected_soft_value(log_probs.exp(), log_probs, q, alpha), _entropy(log_probs)
 
-    def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    def critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum over critics of mean (Q(s, a) - y)^2 / 2."""
+        q = _of_actions(self.critic(batch.obs), batch.action)
+        return 0.5 * len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q
+
+    def actor_loss(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)); the critics are constants."""
         log_probs = _log_probs(self.actor.each(obs), obs)  # [P, B, actions]
         with torch.no_grad():
-            q = self._actor_q(self.critic.frozen(obs).float())
+            q = self._actor_q(self.critic.frozen(critic_obs).float())
         return -expected_soft_value(log_probs.exp(), log_probs, q, alpha).mean() * len(self.actor.params), _entropy(log_probs)
+
+    def _slow_q(self, obs: Obs, action: Tensor) -> Tensor:
+        return _of_actions(self.critic.target_forward(obs), action)
+
+    def _log_prob(self, out: Tensor, obs: Obs, action: Tensor) -> Tensor:
+        return _log_probs(out, obs).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def _target_entropy_of(self, obs: Obs) -> Tensor | float:
         """A fraction of the largest entropy of the legal actions, where there is a mask."""
@@ -59,6 +67,11 @@ class DiscreteSAC(SACBase):
 
     def _min_q(self, obs: Obs, action: Tensor) -> Tensor:
         return self.critic(obs).amin(0).gather(1, action[:, None]).squeeze(1)
+
+
+def _of_actions(q: Tensor, action: Tensor) -> Tensor:
+    """Values [N, B] of actions [B], from those of all actions [N, B, A]."""
+    return q.gather(-1, action.expand(len(q), -1).unsqueeze(-1)).squeeze(-1)
 
 
 def _legal(out: Tensor, obs: Obs) -> Tensor:

@@ -18,7 +18,15 @@ from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.errors import ConfigError
 from baldwin.learners.actor_critic import first_outputs
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.learners.replay_learner import BatchSampler, ReplayLearner, TensorBatch, check_trainable, mean_loss, td_errors
+from baldwin.learners.replay_learner import (
+    BatchSampler,
+    TargetValues,
+    TensorBatch,
+    TransitionLearner,
+    check_trainable,
+    mean_loss,
+    td_errors,
+)
 from baldwin.networks import Obs, PolicyConfig, StackedNetwork, make_network, mask_logits
 from baldwin.networks.noisy import NoisyNetwork
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec
@@ -72,7 +80,7 @@ class DQNConfig(OffPolicyConfig):
         return DQN(policy, self, obs=obs, n_actions=n_actions, seed=seed)
 
 
-class DQN(ReplayLearner):
+class DQN(TransitionLearner):
     """One network of Q-values, and its slow copy."""
 
     config: DQNConfig
@@ -104,23 +112,34 @@ class DQN(ReplayLearner):
         self.q_network.minimize(loss, self.config.max_grad_norm)
         self.updates += 1
         if self.updates % self.config.target_update_interval == 0:
-            self.q_network.soft_update(self.config.tau)
+            self._update_targets(self.q_network)
         return {"critic_loss": loss.detach(), "q_mean": q.detach()} | td_errors(batch, q, y)
 
     def loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Mean Huber loss of Q(s, a) - y, y = r + discount Q'(s', argmax Q(s', .)), or max Q'(s', .) if not double; Q(s, a) and y [B]."""
-        with torch.no_grad():
-            self._draw_noise(0)
-            q_next = self._q(batch.next_obs, target=True)
-            if self.config.double:
-                self._draw_noise(1)
-                best = _legal(self._q(batch.next_obs), batch.next_obs).argmax(-1, keepdim=True)
-            else:
-                best = _legal(q_next, batch.next_obs).argmax(-1, keepdim=True)
-            y = batch.reward + batch.discount * q_next.gather(-1, best).squeeze(-1)
+        y = batch.target
+        if y is None:
+            following = self.target_values(batch.next_obs, batch.next_obs, batch.action, of_actions=False)
+            y = batch.reward + batch.discount * following.value
         self._draw_noise(2)
         q = self._q(batch.obs).gather(-1, batch.action[:, None]).squeeze(-1)
         return mean_loss("huber", q, y, batch.weights), q, y
+
+    @torch.no_grad()
+    def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
+        """Q' of the greedy action, and of these; the greedy policy takes an action with probability 1 or 0."""
+        self._draw_noise(0)
+        q = self._q(obs, target=True)
+        online = q
+        if self.config.double:
+            self._draw_noise(1)
+            online = self._q(actor_obs)
+        best = _legal(online, obs).argmax(-1, keepdim=True)
+        value = q.gather(-1, best).squeeze(-1)
+        if not of_actions:
+            return TargetValues(value, value[:0], value[:0])
+        greedy = best.squeeze(-1) == action
+        return TargetValues(value, q.gather(-1, action[:, None]).squeeze(-1), torch.where(greedy, 0.0, -torch.inf))
 
     def actor_vectors(self) -> NDArray[np.float32]:
         """The greedy policy's parameters [1, D]: without noise, and without the value of the state."""
@@ -135,7 +154,7 @@ class DQN(ReplayLearner):
         return np.asarray((mean + sigma * factorized_noise(rng, self._shapes))[self._actor_rows], np.float32)
 
     @torch.no_grad()
-    def q_values(self, obs: Observation, action: NDArray[Any] | None = None) -> NDArray[np.float32]:
+    def q_values(self, obs: Observation, action: NDArray[Any] | None = None, actor_obs: Observation | None = None) -> NDArray[np.float32]:
         """Values [B] of these actions, or of the best ones."""
         if self._noisy:
             self._noisy.clear_noise()

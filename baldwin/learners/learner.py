@@ -13,7 +13,15 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baldwin.errors import ConfigError
-from baldwin.learners.replay_learner import BatchSampler, LearnerConfig, ReplayLearner, TensorBatch, check_trainable
+from baldwin.learners.replay_learner import (
+    BatchSampler,
+    LearnerConfig,
+    TensorBatch,
+    TransitionLearner,
+    check_trainable,
+    clipped_loss,
+    mean_loss,
+)
 from baldwin.networks import EncoderConfig, NetworkConfig, Obs, PolicyConfig, StackedNetwork, make_network
 from baldwin.observations import Observation, ObservationSpec, map_arrays
 from baldwin.ops import seeds
@@ -42,11 +50,16 @@ class CriticConfig(NetworkConfig):
 class ActorCriticConfig(LearnerConfig):
     """One update of an actor and its critics."""
 
-    mutable: ClassVar[tuple[str, ...]] = ("actor_lr", "critic_lr")
+    mutable: ClassVar[tuple[str, ...]] = ("actor_lr", "critic_lr", "clip_epsilon")
 
     critic: CriticConfig = CriticConfig()
     actor_lr: PositiveFloat = 3e-4
     critic_lr: PositiveFloat = 3e-4
+    clip_epsilon: PositiveFloat | None = Field(
+        None,
+        description="Continuous actions: how far Q may be from its slow copy before the loss stops pulling it away. It then moves by "
+        "at most tau x clip_epsilon an update: 0.001 with tau=0.005 and 0.2. null: no clip",
+    )
 
     def resolved(self) -> Self:
         """The same with `auto` replaced by what it means on this machine."""
@@ -60,7 +73,7 @@ class ActorCriticConfig(LearnerConfig):
         return min(cores(), MAX_AUTO_THREADS) if self.critic.module or products >= MIN_PRODUCTS_FOR_THREADS else 1
 
 
-class Learner(ReplayLearner):
+class Learner(TransitionLearner):
     """An actor and critics: TD3, SAC and kin.
 
     Actors are rows [P, D] of one matrix: one when it trains alone, several when a hybrid improves several at once.
@@ -158,15 +171,15 @@ class Learner(ReplayLearner):
         self.critic.reset(arrays["params"])
 
     @torch.no_grad()
-    def q_values(self, obs: Observation, action: NDArray[Any] | None = None) -> NDArray[np.float32]:
-        """Smallest value of the critics [B] for raw observations [B, ...] and these actions, or the actor's own greedy ones."""
-        x = self._prepare(obs)
-        chosen = self._greedy(self.actor.split(x), x) if action is None else torch.from_numpy(np.array(action)).to(self.device)
-        return np.asarray(self._min_q(x, chosen).cpu().numpy())
+    def q_values(self, obs: Observation, action: NDArray[Any] | None = None, actor_obs: Observation | None = None) -> NDArray[np.float32]:
+        """Smallest value of the critics [B] for raw observations [B, ...] and these actions, or the actor's own greedy ones.
 
-    @abstractmethod
-    def update(self, batch: TensorBatch) -> dict[str, Tensor]:
-        """One update of critics, actor and targets as in the paper; what is worth reporting."""
+        `actor_obs`: what the actor sees, if that is something else.
+        """
+        x = self._prepare(obs)
+        seen = x if actor_obs is None else self._prepare(actor_obs)
+        chosen = self._greedy(self.actor.split(seen), x) if action is None else torch.from_numpy(np.array(action)).to(self.device)
+        return np.asarray(self._min_q(x, chosen).cpu().numpy())
 
     @abstractmethod
     def update_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
@@ -175,6 +188,15 @@ class Learner(ReplayLearner):
     @abstractmethod
     def update_actor(self, obs: Obs) -> dict[str, Tensor]:
         """One update of the actors alone, with a batch of observations [P, B, ...] for each."""
+
+    def _continuous_critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum over the critics of mean (Q(s, a) - y)^2, clipped where asked for; Q [N, B]."""
+        q = self.critic(batch.obs, batch.action).squeeze(-1)
+        if self.config.clip_epsilon is None:
+            return len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q
+        with torch.no_grad():
+            slow = self.critic.target_forward(batch.obs, batch.action).squeeze(-1)
+        return len(q) * clipped_loss(q, slow, y, self.config.clip_epsilon, batch.weights), q
 
     def _greedy(self, out: Tensor, obs: Obs) -> Tensor:
         """Greedy actions for the actor's outputs: of a Gaussian head, the first half is the mean."""

@@ -8,6 +8,7 @@ bounded, and the result is the same whoever collects, however fast.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -16,21 +17,22 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext, FailureLimits
-from baldwin.errors import BaldwinError, ConfigError, EnvironmentFailure
+from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.learners.episode_tracker import EpisodeTracker
-from baldwin.learners.learner import Learner
 from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner
 from baldwin.learners.spec import LearnerSpec
+from baldwin.learners.window_config import WindowConfig
+from baldwin.learners.window_learner import WindowLearner
 from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
-from baldwin.replay import Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
-from baldwin.rollout import NEXT_OBS, OBS, CollectJob, final_observations, transitions
+from baldwin.replay import LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.rollout import MEMORY, NEXT_OBS, OBS, CollectJob, final_observations, transitions
 from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
 
-class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
+class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimits):
     """How experience is collected and stored."""
 
     mutable: ClassVar[tuple[str, ...]] = ("updates_per_step",)
@@ -90,6 +92,7 @@ class OffPolicyConfig(LearnerConfig, AlgorithmConfig, FailureLimits):
     def check(self, policy: PolicyConfig, generations_kept: int) -> None:
         """The policy's head must fit, and the buffer must hold what the kept checkpoints could sample."""
         check_head(self.name, self.policy_defaults.get("head", "deterministic"), policy)
+        self.check_windows(self.name, policy)
         span = generations_kept * self.real_steps_per_epoch
         if span > self.checkpoint_slack:
             raise ValueError(
@@ -109,7 +112,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
         self._priorities = make_priorities(replay, config.prioritized, context.seed) if config.prioritized else None
         self._streams = 1 + config.actor_lag
-        self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), context.env.obs, learner)
+        self._memory_size = learner.state_size if isinstance(learner, WindowLearner) else 0
+        valued = None if self._memory_size else learner  # nobody knows what a policy with memory remembered at an episode's end
+        self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), context.env.obs, valued)
+        for env in range(self._streams * config.n_envs):
+            self._tracker.remember(env, np.zeros(self._memory_size, np.float32))
         pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
         self._seating = Seating(pool, self._streams * config.n_envs, context.seed) if pool else None
         if self._seating:
@@ -161,6 +168,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             max_episode_steps=self._context.env.max_episode_steps,
             stream=number % self._streams,
             opponents=kept_mixture(actor),
+            keep_memory=self._memory_size > 0,
+            keep_log_prob=config.target != "nstep",
         )
 
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
@@ -201,9 +210,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _store(self, outcome: Outcome) -> None:
         final_obs = final_observations(outcome.arrays)
-        for env, rows in zip(self._envs_of(outcome.ticket), transitions(outcome.arrays), strict=True):
+        for n, (env, rows) in enumerate(zip(self._envs_of(outcome.ticket), transitions(outcome.arrays), strict=True)):
             last = self.replay.add(rows, self._tracker.last_index(env))
             self._tracker.add_steps(env, rows, last, final_obs)
+            if self._memory_size:
+                self._tracker.remember(env, outcome.arrays[MEMORY][n])
             self._new_moments = merge_vectors(self._new_moments, rows, self._context.policy)
 
     def _end_epoch(self) -> Metrics:
@@ -253,10 +264,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """Replace the actor.
 
         Raises:
-            BaldwinError: of a learner whose policy is its critic.
+            ConfigError: of a learner whose policy is its critic.
         """
-        if not isinstance(self.learner, Learner):
-            raise BaldwinError(f"the policy of {self._config.name} is its critic: it cannot take parameters from elsewhere")
         self.learner.set_actor(params)
         self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
         self._policy = self._current_actor()
@@ -324,10 +333,13 @@ def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolic
     """
     check_action_space(config.name, config.name, context)
     actions = context.actions
-    learner: ReplayLearner = cast("Any", config).make_learner(
-        context.policy, obs=context.env.obs, n_actions=actions.size, discrete=not actions.continuous, seed=context.seed
+    on_windows = config.trains_on_windows(context.policy)
+    make = partial(WindowLearner, config=config) if on_windows else cast("Any", config).make_learner
+    learner: ReplayLearner = make(
+        policy=context.policy, obs=context.env.obs, n_actions=actions.size, discrete=not actions.continuous, seed=context.seed
     )
-    replay = make_replay(context, config.buffer_size, config.checkpoint_slack)
+    kept = window_columns(learner.state_size, config.target != "nstep") if isinstance(learner, WindowLearner) else {}
+    replay = make_replay(context, config.buffer_size, config.checkpoint_slack, kept)
     return OffPolicyAlgorithm(learner, replay, config, context)
 
 
@@ -337,13 +349,13 @@ def learner_spec(config: Any, context: BuildContext) -> LearnerSpec:
     return LearnerSpec(context.policy, config, context.env.obs, actions.size, not actions.continuous, context.seed)
 
 
-def make_replay(context: BuildContext, buffer_size: int, slack: int) -> ReplayBuffer:
-    """A replay buffer for the transitions of the environment.
+def make_replay(context: BuildContext, buffer_size: int, slack: int, kept: Mapping[str, Column] | None = None) -> ReplayBuffer:
+    """A replay buffer for the transitions of the environment, and what else is `kept` of each.
 
     Raises:
         ConfigError: it does not fit.
     """
-    columns = replay_columns(context.env.obs, context.actions.empty_actions())
+    columns = replay_columns(context.env.obs, context.actions.empty_actions()) | dict(kept or {})
     try:
         return ReplayBuffer(columns, buffer_size, seed=context.seed, folder=context.folder, slack=slack, shared=context.shared_files)
     except (MemoryError, ValueError, OverflowError) as error:
@@ -375,6 +387,13 @@ def replay_columns(spec: ObservationSpec, empty_actions: NDArray[Any]) -> dict[s
         column = Column(np.dtype(dtype).str, shape, frames=spec.frames if key in images else 0)
         columns |= {OBS + key: column} if key in images else {OBS + key: column, NEXT_OBS + key: column}
     return columns
+
+
+def window_columns(memory_size: int, log_prob: bool) -> dict[str, Column]:
+    """What windows need besides transitions."""
+    columns = {PREVIOUS_INDEX: Column("<i8")}
+    columns |= {MEMORY: Column("<f4", (memory_size,))} if memory_size else {}
+    return columns | ({LOG_PROB: Column("<f4")} if log_prob else {})
 
 
 def merge_vectors(moments: Moments, rows: Arrays, policy: PolicyConfig) -> Moments:

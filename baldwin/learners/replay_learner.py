@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ TD_ERROR = "td_error"
 """What an update reports of each transition [B] of a batch that was sampled by priorities."""
 BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
 IMAGE_BATCHES_PER_SAMPLE = 2
-NO_MEMORY = "learners with a replay buffer train policies without memory so far: leave it out, or use algorithm.name=ppo or es"
+NO_MEMORY = "hybrids train policies without memory so far: leave it out, or use algorithm.name=sac, td3, dqn, ppo or es"
 NO_VIRTUAL_BATCH_NORM = (
     "virtual batch normalisation is for strategies: a gradient learner would have to take its statistics at every update. Use norm: none"
 )
@@ -86,6 +86,21 @@ class TensorBatch(NamedTuple):
     discount: Tensor  # [B], gamma^n, zero after a termination
     indices: NDArray[np.int64] | None = None  # [B], of the rows, where priorities are kept
     weights: Tensor | None = None  # [B], of the losses; none: all alike
+    target: Tensor | None = None  # [B], of the critics, where it is known already: then next_obs and discount are not read
+    actor_obs: Obs | None = None  # [B, ...], what the actor sees, where that is not what the critics see
+
+    @property
+    def seen_by_actor(self) -> Obs:
+        """What the actor sees [B, ...]."""
+        return self.obs if self.actor_obs is None else self.actor_obs
+
+
+class TargetValues(NamedTuple):
+    """What targets over several steps are made of, by the slow critics, for a batch of states and actions."""
+
+    value: Tensor  # [B], of the state under the policy of now
+    action_value: Tensor  # [B], of the action; empty if it was not asked for
+    log_prob: Tensor  # [B], of the action under the policy of now; empty if it was not asked for
 
 
 class ReplayLearner(ABC):
@@ -118,6 +133,14 @@ class ReplayLearner(ABC):
     def train(self, sampler: BatchSampler, k: int) -> Metrics:
         """k updates as in the paper; the means of what they report."""
 
+    def set_actor(self, vectors: NDArray[np.float32]) -> None:
+        """Replace the actor by this policy [D], or these [P, D].
+
+        Raises:
+            ConfigError: the policy is the critic.
+        """
+        raise ConfigError(f"the policy of {type(self).__name__} is its critic: it cannot take parameters from elsewhere")
+
     @abstractmethod
     def actor_vectors(self) -> NDArray[np.float32]:
         """The greedy policies' parameters [P, D]."""
@@ -128,8 +151,8 @@ class ReplayLearner(ABC):
         return np.asarray(vectors[0], np.float32)
 
     @abstractmethod
-    def q_values(self, obs: Observation, action: NDArray[Any] | None = None) -> NDArray[np.float32]:
-        """Values [B] for raw observations [B, ...] and these actions, or the greedy ones."""
+    def q_values(self, obs: Observation, action: NDArray[Any] | None = None, actor_obs: Observation | None = None) -> NDArray[np.float32]:
+        """Values [B] for raw observations [B, ...] and these actions, or the greedy ones; the actor may see something else."""
 
     @abstractmethod
     def state_dict(self) -> State:
@@ -139,7 +162,7 @@ class ReplayLearner(ABC):
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
 
-    def _run_updates(self, sampler: BatchSampler, k: int, update: Callable[[TensorBatch], dict[str, Tensor]], rows: int = 1) -> Metrics:
+    def _run_updates(self, sampler: Any, k: int, update: Callable[[Any], dict[str, Tensor]], rows: int = 1) -> Metrics:
         """Make k updates, a batch each. What they report is averaged at the end: a mean costs as much as a small layer."""
         if not k:
             return {}
@@ -169,7 +192,7 @@ class ReplayLearner(ABC):
                 means[f"{name}_gradient_norm"] = float(network.params.grad.norm())
         return means
 
-    def _sample_batches(self, sampler: BatchSampler, k: int, rows: int) -> Iterator[TensorBatch]:
+    def _sample_batches(self, sampler: Any, k: int, rows: int) -> Iterator[Any]:
         """k batches, `rows` times as large; a few dozen are sampled in one call, unless each depends on the update before it."""
         config = self.config
         at_once = IMAGE_BATCHES_PER_SAMPLE if self._has_images else BATCHES_PER_SAMPLE
@@ -203,6 +226,29 @@ class ReplayLearner(ABC):
             yield
 
 
+class TransitionLearner(ReplayLearner):
+    """A learner whose updates take transitions one by one; another one may work out their targets, and what is seen of observations."""
+
+    acts_by_target: ClassVar[bool] = False  # values of states are those of the actor's slow copy
+
+    def __init__(self, policy: PolicyConfig, config: LearnerConfig, *, obs: ObservationSpec, seed: int) -> None:
+        super().__init__(policy, config, obs=obs, seed=seed)
+        self.followers: Sequence[StackedNetwork] = ()  # whose slow copies move when those of the critics do
+
+    @abstractmethod
+    def update(self, batch: TensorBatch) -> dict[str, Tensor]:
+        """One update of all networks as in the paper; what is worth reporting."""
+
+    @abstractmethod
+    def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
+        """Values of states [B, ...], as critics and actor see them; with `of_actions`, also of these actions, and their log-probabilities."""
+
+    def _update_targets(self, critic: StackedNetwork) -> None:
+        """Slow copies of the critics, and of what they see by, move by tau."""
+        for network in (critic, *self.followers):
+            network.soft_update(self.config.tau)
+
+
 def check_trainable(network: Network, policy: PolicyConfig) -> Network:
     """The network, if batches of single transitions can train it.
 
@@ -220,11 +266,23 @@ def mean_loss(kind: Literal["mse", "huber"], q: Tensor, y: Tensor, weights: Tens
     return loss(q, y) if weights is None else (weights * loss(q, y, reduction="none")).mean()
 
 
+def clipped_loss(q: Tensor, slow: Tensor, y: Tensor, epsilon: float, weights: Tensor | None) -> Tensor:
+    """Mean of max((Q' + clip(Q - Q', -epsilon, epsilon) - y)^2, (Q - y)^2), Q' of the slow critics: at most tau epsilon an update."""
+    near = slow + (q - slow).clamp(-epsilon, epsilon)
+    loss = torch.maximum((near - y).square(), (q - y).square())
+    return loss.mean() if weights is None else (weights * loss).mean()
+
+
 def td_errors(batch: TensorBatch, q: Tensor, y: Tensor) -> dict[str, Tensor]:
     """|Q - y| [B], the mean over the critics [N, B], as a report; nothing where no priorities are kept."""
     if batch.indices is None:
         return {}
     return {TD_ERROR: (q - y).detach().float().abs().view(-1, len(y)).mean(0)}
+
+
+def detached(obs: Obs) -> Obs:
+    """The same, through which no gradient flows."""
+    return {key: x.detach() for key, x in obs.items()}
 
 
 def only(obs: Obs) -> Obs:

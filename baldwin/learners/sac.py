@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,10 +20,10 @@ from torch import Tensor
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.learners.replay_learner import BatchSampler, TensorBatch, mean_loss, only, td_errors
+from baldwin.learners.replay_learner import BatchSampler, TargetValues, TensorBatch, detached, only, td_errors
 from baldwin.networks import Adam, Obs, PolicyConfig
 from baldwin.observations import ObservationSpec
-from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian
+from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian, tanh_gaussian_log_prob
 from baldwin.types import Arrays, Metrics, State
 
 
@@ -66,6 +67,8 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
 
     policy_defaults: ClassVar[dict[str, Any]] = OffPolicyConfig.policy_defaults | {"head": "gaussian"}
 
+    rescalable: ClassVar[bool] = False
+
     name: Literal["sac"] = "sac"
     start_steps: int = Field(10_000, ge=0, description="Random actions and no updates until then")
 
@@ -100,36 +103,61 @@ class SACBase(Learner):
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Critics always, actor and temperature every `policy_delay` updates, targets always."""
         alpha = self._alpha()
-        with torch.no_grad():
-            next_out = self.actor.each(only(batch.next_obs))[0]
-        report = self._step_critic(batch, next_out, alpha)
+        report = self._step_critic(batch, alpha)
         if self.updates % self.config.policy_delay == 0:
-            report |= self._step_actor(only(batch.obs), alpha)
+            report |= self._step_actor(only(batch.seen_by_actor), only(detached(batch.obs)), alpha)
             report |= self._step_alpha(report["entropy"], alpha, batch.obs)
-        self.critic.soft_update(self.config.tau)
+        self._update_targets(self.critic)
         return report
 
     def update_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Critics, their targets, and the temperature, which follows the entropy of the policy that gives the next actions."""
         alpha = self._alpha()
-        with torch.no_grad():
-            next_out = self.actor.split(batch.next_obs, target=True)
-        report = self._step_critic(batch, next_out, alpha)
-        self.critic.soft_update(self.config.tau)
+        report = self._step_critic(batch, alpha, by_target_policy=True)
+        self._update_targets(self.critic)
         return report | self._step_alpha(report["entropy"], alpha, batch.next_obs)
 
     def update_actor(self, obs: Obs) -> dict[str, Tensor]:
         """Actors alone, each with a batch of its own [P, B, ...]."""
-        report = self._step_actor(obs, self._alpha())
+        report = self._step_actor(obs, obs, self._alpha())
         return {"actor_loss": report["actor_loss"]}
 
-    @abstractmethod
-    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Loss, Q [N, B], y [B] and the policy's entropy; `next_out` [B, out]: the actor's outputs for the next observations."""
+    def targets(self, batch: TensorBatch, alpha: Tensor, by_target_policy: bool = False) -> tuple[Tensor, Tensor]:
+        """y = r + discount V(s') [B], and the entropy of the policy there."""
+        with torch.no_grad():
+            next_out = self.actor.split(batch.next_obs, target=True) if by_target_policy else self.actor.each(only(batch.next_obs))[0]
+            value, entropy = self.soft_values(batch.next_obs, next_out, alpha, self._subset)
+            return batch.reward + batch.discount * value, entropy
+
+    @torch.no_grad()
+    def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
+        """Soft values of states and, by the same critics of the ensemble, of actions."""
+        out, alpha = self.actor.each(only(actor_obs))[0], self._alpha()
+        members = self._subset()
+        value, _ = self.soft_values(obs, out, alpha, lambda: members)
+        if not of_actions:
+            return TargetValues(value, value[:0], value[:0])
+        return TargetValues(value, minimum(self._slow_q(obs, action), members), self._log_prob(out, actor_obs, action))
 
     @abstractmethod
-    def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss, summed over the actors, and the policy's entropy."""
+    def soft_values(self, obs: Obs, out: Tensor, alpha: Tensor, members: Callable[[], Tensor | None]) -> tuple[Tensor, Tensor]:
+        """V(s) [B] by the slow critics that `members` chooses, and the policy's entropy; `out` [B, out]: the actor's outputs."""
+
+    @abstractmethod
+    def critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss, and Q [N, B]."""
+
+    @abstractmethod
+    def actor_loss(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss, summed over the actors, and the policy's entropy; what actors and critics see may differ."""
+
+    @abstractmethod
+    def _slow_q(self, obs: Obs, action: Tensor) -> Tensor:
+        """Values [N, B] of actions, by the slow critics."""
+
+    @abstractmethod
+    def _log_prob(self, out: Tensor, obs: Obs, action: Tensor) -> Tensor:
+        """Log-probabilities [B] of actions, given the actor's outputs [B, out]."""
 
     def alpha_loss(self, entropy: Tensor, obs: Obs) -> Tensor:
         """log alpha (H - target H): the weight falls while there is more entropy than the target."""
@@ -170,14 +198,19 @@ class SACBase(Learner):
     def _alpha(self) -> Tensor:
         return self.log_alpha.detach().exp()
 
-    def _step_critic(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> dict[str, Tensor]:
-        loss, q, y, entropy = self.critic_loss(batch, next_out, alpha)
+    def _step_critic(self, batch: TensorBatch, alpha: Tensor, by_target_policy: bool = False) -> dict[str, Tensor]:
+        report = {}
+        if batch.target is None:
+            y, report["entropy"] = self.targets(batch, alpha, by_target_policy)
+        else:
+            y = batch.target
+        loss, q = self.critic_loss(batch, y)
         self.critic.minimize(loss)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach(), "entropy": entropy} | td_errors(batch, q, y)
+        return {"critic_loss": loss.detach(), "q_mean": q.detach()} | report | td_errors(batch, q, y)
 
-    def _step_actor(self, obs: Obs, alpha: Tensor) -> dict[str, Tensor]:
-        loss, entropy = self.actor_loss(obs, alpha)
+    def _step_actor(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> dict[str, Tensor]:
+        loss, entropy = self.actor_loss(obs, critic_obs, alpha)
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params), "entropy": entropy.detach()}
 
@@ -186,16 +219,19 @@ class SACBase(Learner):
             self._alpha_adam.minimize(self.alpha_loss(entropy, obs))
         return {"alpha": alpha}
 
-    def _min_over_subset(self, q: Tensor) -> Tensor:
-        """The minimum over a random subset of the critics [N, ...]."""
+    def _subset(self) -> Tensor | None:
+        """A random subset of the critics, of which a target takes the minimum; None: all of them."""
         count, subset = self.config.n_critics, self.config.target_subset
-        if subset < count:
-            q = q[torch.randperm(count, generator=self._generator, device=self.device)[:subset]]
-        return q.amin(0)
+        return torch.randperm(count, generator=self._generator, device=self.device)[:subset] if subset < count else None
 
     def _actor_q(self, q: Tensor) -> Tensor:
         """What the actor maximises: the minimum of a pair of critics [N, ...], the mean of a larger ensemble."""
         return q.mean(0) if self.config.target_subset < self.config.n_critics else q.amin(0)
+
+
+def minimum(q: Tensor, members: Tensor | None) -> Tensor:
+    """The minimum of some critics [N, ...]."""
+    return (q if members is None else q[members]).amin(0)
 
 
 class SAC(SACBase):
@@ -214,20 +250,28 @@ class SAC(SACBase):
             seed=seed,
         )
 
-    def critic_loss(self, batch: TensorBatch, next_out: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sum over critics of mean (Q(s, a) - y)^2 / 2, y = r + discount (min Q'(s', a') - alpha log pi(a'|s')), a' sampled."""
-        with torch.no_grad():
-            next_action, log_prob = self._sample(next_out)
-            q_next = self.critic.target_forward(batch.next_obs, next_action).squeeze(-1)
-            y = batch.reward + batch.discount * soft_value(self._min_over_subset(q_next), log_prob, alpha)
-        q = self.critic(batch.obs, batch.action).squeeze(-1)
-        return 0.5 * len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q, y, -log_prob.mean()
+    def soft_values(self, obs: Obs, out: Tensor, alpha: Tensor, members: Callable[[], Tensor | None]) -> tuple[Tensor, Tensor]:
+        """V(s) = min Q'(s, a) - alpha log pi(a|s), a sampled."""
+        action, log_prob = self._sample(out)
+        q = self._slow_q(obs, action)
+        return soft_value(minimum(q, members()), log_prob, alpha), -log_prob.mean()
 
-    def actor_loss(self, obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    def critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum over critics of mean (Q(s, a) - y)^2 / 2."""
+        loss, q = self._continuous_critic_loss(batch, y)
+        return 0.5 * loss, q
+
+    def actor_loss(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of alpha log pi(a|s) - Q(s, a), a sampled; the critics are constants."""
         action, log_prob = self._sample(self.actor.each(obs))  # [P, B, A], [P, B]
-        q = self._actor_q(self.critic.frozen(obs, action).squeeze(-1))
+        q = self._actor_q(self.critic.frozen(critic_obs, action).squeeze(-1))
         return (alpha * log_prob - q).mean() * len(self.actor.params), -log_prob.mean()
+
+    def _slow_q(self, obs: Obs, action: Tensor) -> Tensor:
+        return self.critic.target_forward(obs, action).squeeze(-1)
+
+    def _log_prob(self, out: Tensor, obs: Obs, action: Tensor) -> Tensor:
+        return tanh_gaussian_log_prob(*split_gaussian(out), action)
 
     def _sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = split_gaussian(out)

@@ -13,7 +13,7 @@ from torch import Tensor
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.learners.replay_learner import TensorBatch, mean_loss, only, td_errors
+from baldwin.learners.replay_learner import TargetValues, TensorBatch, detached, only, td_errors
 from baldwin.networks import Obs, PolicyConfig
 from baldwin.observations import ObservationSpec
 from baldwin.types import State
@@ -38,6 +38,8 @@ class TD3Config(OffPolicyConfig, TD3UpdateConfig):
     mutable: ClassVar[tuple[str, ...]] = ("exploration_noise",)
     renamed: ClassVar[dict[str, str]] = {"explore_noise": "exploration_noise"}
 
+    off_policy_targets: ClassVar[bool] = False
+
     name: Literal["td3"] = "td3"
     start_steps: int = Field(25_000, ge=0, description="Random actions and no updates until then")
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation of the noise on actions while collecting")
@@ -51,6 +53,7 @@ class TD3(Learner):
     """Actions are in units of half the action range, [-1, 1]."""
 
     config: TD3UpdateConfig
+    acts_by_target = True
 
     def __init__(self, policy: PolicyConfig, config: TD3UpdateConfig, *, obs: ObservationSpec, n_actions: int, seed: int) -> None:
         self.config = config
@@ -61,44 +64,51 @@ class TD3(Learner):
         """Algorithm 1: critics always, actor and targets every `policy_delay` updates."""
         report = self._step_critic(batch)
         if self.updates % self.config.policy_delay == 0:
-            report |= self.update_actor(only(batch.obs))
+            report |= self.update_actor(only(batch.seen_by_actor), only(detached(batch.obs)))
             self.actor.soft_update(self.config.tau)
-            self.critic.soft_update(self.config.tau)
+            self._update_targets(self.critic)
         return report
 
     def update_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Critics and their targets alone."""
         report = self._step_critic(batch)
-        self.critic.soft_update(self.config.tau)
+        self._update_targets(self.critic)
         return report
 
     def _step_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
-        loss, q, y = self.critic_loss(batch)
+        y = self.targets(batch) if batch.target is None else batch.target
+        loss, q = self.critic_loss(batch, y)
         self.critic.minimize(loss)
         self.updates += 1
         return {"critic_loss": loss.detach(), "q_mean": q.detach()} | td_errors(batch, q, y)
 
-    def update_actor(self, obs: Obs) -> dict[str, Tensor]:
-        """Actors alone, each with a batch of its own [P, B, ...]."""
-        loss = self.actor_loss(obs)
+    def update_actor(self, obs: Obs, critic_obs: Obs | None = None) -> dict[str, Tensor]:
+        """Actors alone, each with a batch of its own [P, B, ...]; `critic_obs` is what the critics see of it, if that is something else."""
+        loss = self.actor_loss(obs, obs if critic_obs is None else critic_obs)
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params)}
 
-    def critic_loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Sum over both critics of mean (Q(s, a) - y)^2, y = r + discount min Q'(s', smoothed pi'(s')); Q [2, B]; y [B]."""
-        with torch.no_grad():
-            next_action = torch.tanh(self.actor.split(batch.next_obs, target=True))
-            noise = torch.randn(next_action.shape, generator=self._generator, device=self.device)
-            next_action = smooth_target_action(next_action, noise, self.config.target_noise, self.config.target_noise_clip)
-            q_next = self.critic.target_forward(batch.next_obs, next_action).squeeze(-1)  # [2, B]
-            y = batch.reward + batch.discount * q_next.amin(0)
-        q = self.critic(batch.obs, batch.action).squeeze(-1)
-        return len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q, y
+    def targets(self, batch: TensorBatch) -> Tensor:
+        """y = r + discount min Q'(s', smoothed pi'(s')) [B]."""
+        return batch.reward + batch.discount * self.target_values(batch.next_obs, batch.next_obs, batch.action, of_actions=False).value
 
-    def actor_loss(self, obs: Obs) -> Tensor:
+    @torch.no_grad()
+    def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
+        """V(s) = min Q'(s, smoothed pi'(s)). A deterministic policy has no probabilities, so that there are no others."""
+        chosen = torch.tanh(self.actor.split(actor_obs, target=True))
+        noise = torch.randn(chosen.shape, generator=self._generator, device=self.device)
+        chosen = smooth_target_action(chosen, noise, self.config.target_noise, self.config.target_noise_clip)
+        value = self.critic.target_forward(obs, chosen).squeeze(-1).amin(0)  # of [2, B]
+        return TargetValues(value, value[:0], value[:0])
+
+    def critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum over both critics of mean (Q(s, a) - y)^2; Q [2, B]."""
+        return self._continuous_critic_loss(batch, y)
+
+    def actor_loss(self, obs: Obs, critic_obs: Obs) -> Tensor:
         """- mean Q1(s, pi(s)), summed over the actors; the critics are constants."""
         action = torch.tanh(self.actor.each(obs))  # [P, B, A]
-        return -self.critic.frozen(obs, action, first=1).mean() * len(self.actor.params)
+        return -self.critic.frozen(critic_obs, action, first=1).mean() * len(self.actor.params)
 
     def frozen_critic(self, state: State) -> dict[str, NDArray[np.float32]]:
         """The actor's loss reads only the first critic."""

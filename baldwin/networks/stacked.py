@@ -80,11 +80,6 @@ class StackedNetwork:
         """One Adam step down the gradient of the loss, scaled to that norm where it is larger."""
         self._adam.minimize(loss, max_grad_norm)
 
-    def step(self) -> None:
-        """One Adam step down the gradient that losses left with the parameters."""
-        if self.params.grad is not None:
-            self._adam.descend(self.params.grad)
-
     def soft_update(self, tau: float) -> None:
         """target <- (1 - tau) target + tau params."""
         self.target.lerp_(self.params.detach(), tau)

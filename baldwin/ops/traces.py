@@ -37,9 +37,7 @@ def retrace_targets(
     return action_value + total
 
 
-def vtrace_targets(
-    reward: Tensor, discount: Tensor, value: Tensor, ratio: Tensor, going: Tensor, n: int, lam: float = 1.0
-) -> Tensor:
+def vtrace_targets(reward: Tensor, discount: Tensor, value: Tensor, ratio: Tensor, going: Tensor, n: int, lam: float = 1.0) -> Tensor:
     """y_t = r_t + discount_t v_{t+1}, with v the V-trace estimate of the state (Espeholt et al. 2018, arXiv 1802.01561) over n - 1 steps.
 
     V-trace itself estimates V. As the target of Q(s, a) it would weight the first reward, too, and pull Q towards V.

@@ -3,4 +3,14 @@
 from baldwin.replay.buffer import LOG_PROB, MEMORY, PREVIOUS_INDEX, Column, ReplayBuffer, ReplayView, ViewSampler
 from baldwin.replay.prioritized import PrioritizedConfig, PrioritizedSampler
 
-__all__ = ["LOG_PROB", "MEMORY", "PREVIOUS_INDEX", "Column", "PrioritizedConfig", "PrioritizedSampler", "ReplayBuffer", "ReplayView", "ViewSampler"]
+__all__ = [
+    "LOG_PROB",
+    "MEMORY",
+    "PREVIOUS_INDEX",
+    "Column",
+    "PrioritizedConfig",
+    "PrioritizedSampler",
+    "ReplayBuffer",
+    "ReplayView",
+    "ViewSampler",
+]

@@ -150,7 +150,9 @@ class ReplayView:
             axis, after = indices.ndim, np.expand_dims(last[key], indices.ndim)
             earlier, later = np.split(array, [before], axis)
             later = np.concatenate([later, after], axis)
-            obs[key] = np.concatenate([earlier, np.where(behind.reshape(*behind.shape, *[1] * (later.ndim - behind.ndim)), after, later)], axis)
+            obs[key] = np.concatenate(
+                [earlier, np.where(behind.reshape(*behind.shape, *[1] * (later.ndim - behind.ndim)), after, later)], axis
+            )
         none = np.zeros((*indices.shape, 0), np.float32)
         return Windows(
             obs,

@@ -27,9 +27,7 @@ class PrioritizedConfig(ConfigModel):
     beta_start: float = Field(0.4, ge=0, le=1, description="How much of the bias the importance weights correct at the start; 1: all of it")
     beta_end: float = Field(1.0, ge=0, le=1, description="And in the end")
     beta_updates: PositiveInt = Field(100_000, description="Updates until then: those of the whole run, in the paper")
-    eta: float = Field(
-        0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)"
-    )
+    eta: float = Field(0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)")
     epsilon: PositiveFloat = Field(1e-6, description="Added to |TD error|, so that every transition can be sampled again")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,18 +26,17 @@ from baldwin.networks import (
     ObservationBuffer,
     Sampler,
     make_sampler,
-    mask_logits,
     to_environment,
 )
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, stack_observations
 from baldwin.opponents import SCRIPT, Mixture
 from baldwin.ops import seeds
-from baldwin.ops.targets import split_gaussian
 from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
+from baldwin.rollout.exploration import Amount, Exploration, log_probs, policy_actions, random_actions
 from baldwin.types import Arrays, Outcome, Worker
 
 OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_obs/"
-MEMORY, START_MEMORY, DECIDED = "memory", "start_memory", "decided"
+MEMORY, START_MEMORY, MEMORIES, DECIDED = "memory", "start_memory", "memories", "decided"
 """Names, or prefixes of names, of a segment's arrays."""
 NO_EPISODE = -1
 LOST = "a match of a live world was lost with the worker that played it"
@@ -68,14 +67,18 @@ class CollectJob:
     obs_moments: NDArray[np.float64]
     positions: tuple[EpisodePosition, ...]
     steps: int | None  # None: to the end of the episode
-    explore: Literal["greedy", "random", "noise", "sample", "epsilon", "distribution"]
-    noise: float = 0.0  # standard deviation, in units of half the action range; of epsilon, the probability of a random action
+    explore: Exploration
+    noise: Amount = (
+        0.0  # standard deviation, in units of half the action range; of epsilon, the probability of a random action; or one for each
+    )
     max_episode_steps: int | None = None
     stream: int | None = None
     actor_version: int = 0
     log_std: NDArray[np.float32] | None = None  # distribution: of continuous actions, where the network gives only means
     journal_images: bool = True  # false: images are derived arrays, which the journal leaves out
     opponents: Mixture | None = None  # of which episodes that begin in this job choose
+    keep_memory: bool = False  # of the policy before every step
+    keep_log_prob: bool = False  # of every action
 
     @property
     def kind(self) -> str:
@@ -196,6 +199,8 @@ class Recorder:
         self.actions: list[NDArray[Any]] = []
         self.outputs: list[Tensor] = []  # of the network, where log-probabilities are asked for
         self.masks: list[Tensor] = []
+        self.memories: list[Tensor] = []  # before each step, where they are asked for
+        self.log_probs: list[Tensor] = []  # the same
         self.steps: list[StepResult] = []
         self.truncated: list[NDArray[np.bool_]] = []
         self.final: list[list[Observation]] = [[] for _ in running.ids]
@@ -232,6 +237,12 @@ class Recorder:
             found[FINAL_OBS + key] = np.stack([o[key] for o in final_obs]) if final_obs else np.empty((0, *array.shape[1:]), array.dtype)
         return found
 
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """What the job asked for of every step: memories [L, T, S], log_prob [L, T]."""
+        steps = len(self.actions)
+        found = {MEMORIES: self.memories[:steps], "log_prob": self.log_probs[:steps]}
+        return {name: torch.stack(values, 1).numpy() for name, values in found.items() if values}
+
     def log_prob(self, act: ActionMap, log_std: Tensor | None) -> NDArray[np.float32]:
         """Log-probabilities [L, T] of the actions."""
         count, steps = len(self._running.ids), len(self.actions)
@@ -250,7 +261,8 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
 
     Returns, for each key of an observation, obs/KEY [L, T + 1, ...] (newest frames; after an episode's end, the first of the
     next one) and final_obs/KEY [ends, ...] (all frames), environment by environment; action, reward and flags [L, T]; rewards
-    [L, T, C] and elapsed [L, T], where the environment gives them; memory [L, S] after the last step, if the policy has any.
+    [L, T, C] and elapsed [L, T], where the environment gives them; memory [L, S] after the last step, if the policy has any;
+    memories [L, T, S] before each step and log_prob [L, T], where the job keeps them.
     Of actions from a distribution also log_prob [L, T], start_memory [L, S], and start_obs/KEY [L, ...], the first observation
     with all frames, of images that are stacked. Where players take turns, decided [L, T + 1] says whose actions count. Then the number of steps that were simulated again, and why
     it was cut short, if an environment failed after some steps.
@@ -273,6 +285,8 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
     while len(record.actions) != job.steps:
         try:
             before, deciding = memory, record.deciding[-1]
+            if job.keep_memory:
+                record.memories.append(memory)
             actions, memory = choose_actions(forward, act, job, running.seen.tensors, memory, rng, record, sample)
             if deciding is not None and memory.shape[1]:
                 memory = torch.where(torch.from_numpy(deciding)[:, None], memory, before)  # who waits has seen nothing new
@@ -298,7 +312,7 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
             break
         if job.steps is None and len(over):
             break
-    arrays = record.arrays() | start
+    arrays = record.arrays() | start | record.kept()
     if job.explore == "distribution":
         arrays["log_prob"] = record.log_prob(act, log_std)
     return arrays | ({MEMORY: memory.numpy()} if memory.shape[1] else {}), replayed, reason
@@ -306,6 +320,8 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
 
 def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
     """The steps of each environment as rows for a replay buffer: obs/KEY and next_obs/KEY (newest frames), action, reward, flags.
+
+    Also the memory before each step and the log-probability of its action, where the job kept them.
 
     Raises:
         ConfigError: some environments are players that wait for their turns.
@@ -319,6 +335,7 @@ def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
     keys = [name.removeprefix(OBS) for name in arrays if name.startswith(OBS)]
     for n in range(len(arrays["reward"])):
         rows = {name: arrays[name][n] for name in ("action", "reward", "terminated", "truncated")}
+        rows |= {own: arrays[name][n] for name, own in ((MEMORIES, MEMORY), ("log_prob", "log_prob")) if name in arrays}
         ended = rows["terminated"] | rows["truncated"]
         ends = slice(used, used + int(ended.sum()))
         used = ends.stop
@@ -351,41 +368,19 @@ def choose_actions(
     count, mask = len(memory), obs.get(ACTION_MASK)
     if mask is not None and not bool(act.has_legal(mask).all()):
         raise EnvironmentFailure(NOTHING_LEGAL)
-    if job.explore == "random" and not memory.shape[1]:
-        return random_actions(act, count, mask, rng), memory
-    out, memory = forward(obs, memory)
-    if job.explore == "random":
-        return random_actions(act, count, mask, rng), memory
     if job.explore == "distribution":
+        out, memory = forward(obs, memory)
         record.outputs.append(out)
         if mask is not None:
             record.masks.append(mask.clone())
         return sample(out, mask, rng), memory
-    return policy_actions(act, job, out, mask, rng), memory
-
-
-def random_actions(act: ActionMap, count: int, mask: Tensor | None, rng: np.random.Generator) -> NDArray[Any]:
-    """Uniform over the Box, or over the legal choices."""
-    if act.continuous:
-        return rng.uniform(-1, 1, (count, act.size)).astype(np.float32)
-    if mask is None:
-        return rng.integers(0, act.size, count)
-    return np.asarray(np.where(mask.numpy(), rng.random((count, act.size)), -1.0).argmax(1))
-
-
-def policy_actions(act: ActionMap, job: CollectJob, out: Tensor, mask: Tensor | None, rng: np.random.Generator) -> NDArray[Any]:
-    """Greedy, sampled, noisy or epsilon-greedy actions for the actor's outputs [L, out]."""
-    if not act.continuous:
-        logits = out if mask is None else mask_logits(out, mask)
-        if job.explore == "epsilon":
-            random = rng.random(len(out)) < job.noise
-            return np.where(random, random_actions(act, len(out), mask, rng), logits.argmax(1).numpy())
-        gumbel = rng.gumbel(size=out.shape) if job.explore == "sample" else 0.0
-        return np.asarray((logits.double().numpy() + gumbel).argmax(1))
-    if job.explore == "greedy":
-        return np.asarray(torch.tanh(out[:, : act.size]).numpy())
-    noise = rng.standard_normal((len(out), act.size), dtype=np.float32)
-    if job.explore == "sample":
-        mean, log_std = split_gaussian(out)
-        return np.asarray(torch.tanh(mean + log_std.exp() * torch.from_numpy(noise)).numpy())
-    return np.asarray(np.clip(torch.tanh(out).numpy() + np.float32(job.noise) * noise, -1, 1))
+    out = torch.empty(count, 0)
+    if job.explore != "random" or memory.shape[1]:
+        out, memory = forward(obs, memory)
+    if job.explore == "random":
+        actions = random_actions(act, count, mask, rng)
+    else:
+        actions = policy_actions(act, job.explore, job.noise, out, mask, rng)
+    if job.keep_log_prob:
+        record.log_probs.append(log_probs(act, job.explore, job.noise, out, mask, actions))
+    return actions, memory

@@ -8,6 +8,7 @@ import torch
 
 from baldwin.errors import ConfigError, Diverged
 from baldwin.learners import TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
+from baldwin.learners.sac import minimum
 from baldwin.networks import PolicyConfig
 from baldwin.observations import vector_spec
 from baldwin.ops.moments import Moments
@@ -172,7 +173,7 @@ def test_an_ensemble_takes_the_minimum_of_a_subset_and_climbs_the_mean() -> None
     q = torch.arange(5.0)[:, None]
     assert learner._actor_q(q).item() == 2.0
     assert sac()._actor_q(q[3:]).item() == 3.0
-    assert {learner._min_over_subset(q).item() for _ in range(200)} == {0.0, 1.0, 2.0, 3.0}
+    assert {minimum(q, learner._subset()).item() for _ in range(200)} == {0.0, 1.0, 2.0, 3.0}
     tied = torch.tensor([[3.0], [3.0]])
     assert sac()._actor_q(tied).item() == 3.0
     learner.train(memory(learner), 2)

@@ -62,10 +62,10 @@ def test_targets_equal_plain_sums(kind: str, n: int) -> None:
         w = window(seed)
         common = w["reward"], w["discount"], w["value"]
         y = {
-            "nstep": lambda: n_step_targets(*common, w["going"], n),
-            "retrace": lambda: retrace_targets(*common, w["action_value"], w["ratio"], w["going"], n, 0.8),
-            "vtrace": lambda: vtrace_targets(*common, w["ratio"], w["going"], n, 0.8),
-        }[kind]()
+            "nstep": n_step_targets(*common, w["going"], n),
+            "retrace": retrace_targets(*common, w["action_value"], w["ratio"], w["going"], n, 0.8),
+            "vtrace": vtrace_targets(*common, w["ratio"], w["going"], n, 0.8),
+        }[kind]
         for b, t in w["going"].nonzero().tolist():
             assert float(y[b, t]) == pytest.approx(naive(w, kind, b, t, n, 0.8), abs=1e-5), (b, t)
 
@@ -126,7 +126,9 @@ def test_retrace_finds_the_values_of_another_policy() -> None:
     value = torch.cat([(q * policy).sum(1)[states], (q * policy).sum(1)[actions[:, -1:]]], 1)
     going = torch.ones(count, steps, dtype=torch.bool)
     wrong_q = q[states, actions] + 1.0  # an error that the trace must correct for later steps
-    y = retrace_targets(rewards[states, actions], torch.full((count, steps), GAMMA), value, q[states, actions], policy[actions] / 0.5, going, 4)
+    y = retrace_targets(
+        rewards[states, actions], torch.full((count, steps), GAMMA), value, q[states, actions], policy[actions] / 0.5, going, 4
+    )
     torch.testing.assert_close(y, q[states, actions])
     noisy = retrace_targets(rewards[states, actions], torch.full((count, steps), GAMMA), value, wrong_q, policy[actions] / 0.5, going, 4)
     first = noisy[:, 0] - q[states, actions][:, 0]

@@ -1,0 +1,282 @@
+"""Learning from windows of steps: memory, targets over several steps, and an encoder that actor and critics share.
+
+A window has burn-in steps, which only bring the memory up to date, then the steps that are trained on, then those that their
+targets look ahead to. Encoder and memory turn observations into features; the learner behind them (SAC, TD3, DQN) knows only
+features, as if they were observations, one step at a time:
+
+    windows ── encoder, memory ── features ── targets ── update of the learner ── gradient of the features ── encoder
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from baldwin.learners.replay_learner import TD_ERROR, ReplayLearner, TensorBatch, TransitionLearner
+from baldwin.networks import EncoderConfig, Features, MemoryConfig, Obs, PolicyConfig, Representation, StackedNetwork
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, describe_observations
+from baldwin.ops import seeds
+from baldwin.ops.priorities import sequence_error
+from baldwin.ops.traces import n_step_targets, rescale, retrace_targets, unscale, vtrace_targets
+from baldwin.replay import PrioritizedSampler, ReplayBuffer
+from baldwin.types import Metrics, State
+
+WINDOWS_PER_SAMPLE = 8  # batches that are sampled in one call
+ENCODER_SEED = 1  # apart from those of the networks behind it
+
+
+class TensorWindow(NamedTuple):
+    """A batch of windows as tensors; observations are normalised."""
+
+    obs: Obs  # [B, T + 1, ...]
+    action: Tensor  # [B, T, ...]
+    reward: Tensor  # [B, T]
+    discount: Tensor  # [B, T], gamma, or 0 after a termination
+    valid: Tensor  # [B, T]
+    log_prob: Tensor  # [B, T], or empty
+    memory: Tensor  # [B, S]
+    indices: NDArray[np.int64]  # [B]
+    weights: Tensor | None  # [B]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What an encoder makes of a window from the end of the burn-in on."""
+
+    encoder: Representation
+    output: Tensor  # [B, T + 1, F], with the graph of its computation
+    features: Tensor  # the same as a leaf, at which gradients are collected
+
+    def descend(self) -> None:
+        """Train the encoder by the gradients that arrived."""
+        if self.features.grad is not None:
+            self.encoder.descend(self.output, self.features.grad)
+
+
+class WindowLearner(ReplayLearner):
+    """An encoder with memory, and a learner of its features."""
+
+    config: Any  # WindowConfig and that of the learner behind
+
+    def __init__(self, policy: PolicyConfig, config: Any, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> None:
+        """`config`: of an off-policy algorithm."""
+        super().__init__(policy, config, obs=obs, seed=seed)
+        self.config, self._discrete, self._n_actions = config, discrete, n_actions
+        features = Features(policy, obs)
+        self.state_size = features.state_size
+        self._sequence, self._burn_in = config.sequence_for(policy), config.burn_in
+        self.encoder = self._make_encoder(features, seed)
+        self.learner: TransitionLearner = without_encoders(config).make_learner(
+            head_of(policy), obs=feature_spec(features.n_outputs, obs), n_actions=n_actions, discrete=discrete, seed=seed
+        )
+        separate = not config.shared_encoder and "actor" in self.learner.networks()
+        self.actor_encoder = self._make_encoder(features, seeds.mix(seed, ENCODER_SEED)) if separate else self.encoder
+        self.learner.followers = (self.encoder, self.actor_encoder) if separate else (self.encoder,)
+        self.learner._generator = self._generator  # one stream of random numbers
+
+    def _make_encoder(self, features: Features, seed: int) -> Representation:
+        return Representation(features, features.init(seeds.mix(seed, ENCODER_SEED)), self.config.encoder_lr, self.device)
+
+    def networks(self) -> dict[str, StackedNetwork]:
+        """Those of the learner, and the encoders that have parameters."""
+        encoders = {"encoder": self.encoder} | ({"actor_encoder": self.actor_encoder} if self.actor_encoder is not self.encoder else {})
+        return self.learner.networks() | {name: encoder for name, encoder in encoders.items() if encoder.is_trained}
+
+    def train(self, sampler: ReplayBuffer | PrioritizedSampler, k: int) -> Metrics:  # type: ignore[override]
+        """k updates, a batch of windows each; the means of what they report."""
+        return self._run_updates(sampler, k, self.update)
+
+    def update(self, window: TensorWindow) -> dict[str, Tensor]:
+        """One update of the learner on the trained steps of the windows, and one of the encoders."""
+        critics = self._see(self.encoder, window)
+        actor = critics if self.actor_encoder is self.encoder else self._see(self.actor_encoder, window)
+        target = self._targets(window, actor)
+        rows = window.valid[:, self._burn_in : self._burn_in + self._sequence].flatten().nonzero().squeeze(1)  # steps that are there
+        batch = self._transitions(window, critics, actor, target, rows)
+        report = self.learner.update(batch)
+        self.updates = self.learner.updates
+        critics.descend()
+        if actor is not critics:
+            actor.descend()
+        means = {name: value.float().mean() for name, value in report.items() if name != TD_ERROR}  # batches differ in size
+        errors = {TD_ERROR: self._sequence_errors(report[TD_ERROR], rows, len(window.reward))} if TD_ERROR in report else {}
+        return means | errors
+
+    def _see(self, encoder: Representation, window: TensorWindow) -> Seen:
+        """Features of a window after the burn-in."""
+        first = self._burn_in
+        with torch.set_grad_enabled(self.config.burn_in_gradient):
+            state = self._burned_in(encoder, window, target=False)
+        output, _ = encoder.unroll(from_step(window.obs, first), state, after(window.valid, first))
+        return Seen(encoder, output, output.detach().requires_grad_(encoder.is_trained))
+
+    @torch.no_grad()
+    def _see_slowly(self, encoder: Representation, window: TensorWindow) -> Tensor:
+        """The same features by the slow copy."""
+        first = self._burn_in
+        state = self._burned_in(encoder, window, target=True)
+        return encoder.unroll(from_step(window.obs, first), state, after(window.valid, first), target=True)[0]
+
+    def _burned_in(self, encoder: Representation, window: TensorWindow, target: bool) -> Tensor:
+        """The memory [B, S] after the burn-in."""
+        if not self._burn_in:
+            return window.memory
+        ahead = {key: x[:, : self._burn_in] for key, x in window.obs.items()}
+        return encoder.unroll(ahead, window.memory, window.valid[:, : self._burn_in], target=target)[1][:, -1]
+
+    @torch.no_grad()
+    def _targets(self, window: TensorWindow, actor: Seen) -> Tensor:
+        """y [B, L] of the trained steps."""
+        config, first, length = self.config, self._burn_in, self._sequence
+        slow = self._see_slowly(self.encoder, window)  # [B, T + 1, F]
+        acting = actor.features.detach()
+        if self.learner.acts_by_target:
+            acting = slow if actor.encoder is self.encoder else self._see_slowly(actor.encoder, window)
+        obs, action = from_step(window.obs, first), window.action[:, first:]
+        padded = torch.cat((action, torch.zeros_like(action[:, :1])), 1)  # nothing was done after the last step
+        of_actions = config.target != "nstep"
+        found = self.learner.target_values(_rows(slow, obs), _rows(acting, obs), padded.flatten(0, 1), of_actions=of_actions)
+        value = found.value.view(slow.shape[:2])
+        action_value, log_prob = ((x.view(slow.shape[:2])[:, :-1] if of_actions else x) for x in (found.action_value, found.log_prob))
+        if config.rescale_values:
+            value, action_value = unscale(value), unscale(action_value)
+        steps = window.reward[:, first:], window.discount[:, first:], value
+        going, n = window.valid[:, first:], config.n_step
+        if config.target == "nstep":
+            y = n_step_targets(*steps, going, n)
+        else:
+            ratio = (log_prob - window.log_prob[:, first:]).clamp(max=0).exp()
+            if config.target == "retrace":
+                y = retrace_targets(*steps, action_value, ratio, going, n, config.trace_lambda)
+            else:
+                y = vtrace_targets(*steps, ratio, going, n, config.trace_lambda)
+        return (rescale(y) if config.rescale_values else y)[:, :length]
+
+    def _transitions(self, window: TensorWindow, critics: Seen, actor: Seen, target: Tensor, rows: Tensor) -> TensorBatch:
+        """The trained steps that are there, as the learner takes them."""
+        first, last = self._burn_in, self._burn_in + self._sequence
+        obs = {key: x[:, first:last] for key, x in window.obs.items()}
+        seen = _rows(critics.features[:, : self._sequence], obs, rows)
+        by_actor = _rows(actor.features[:, : self._sequence], obs, rows)
+        if actor is critics and not self.config.actor_trains_encoder:
+            by_actor = {key: x.detach() for key, x in by_actor.items()}
+        weights = None if window.weights is None else window.weights.repeat_interleave(self._sequence)[rows]
+        action, reward = (x[:, first:last].flatten(0, 1)[rows] for x in (window.action, window.reward))
+        y = target.flatten()[rows]
+        indices = None if window.weights is None else rows.cpu().numpy()
+        return TensorBatch(seen, action, reward, seen, torch.zeros_like(y), indices, weights, y, by_actor)
+
+    def _sequence_errors(self, errors: Tensor, rows: Tensor, count: int) -> Tensor:
+        """One TD error [B] for each window, from those of its steps."""
+        each, there = np.zeros(count * self._sequence), np.zeros(count * self._sequence, np.bool_)
+        each[rows.cpu().numpy()], there[rows.cpu().numpy()] = errors.cpu().numpy(), True
+        shape = count, self._sequence
+        return torch.from_numpy(sequence_error(each.reshape(shape), there.reshape(shape), self.config.prioritized.eta))
+
+    def _sample_batches(self, sampler: Any, k: int, rows: int) -> Iterator[TensorWindow]:
+        """k batches of windows; several are sampled in one call, unless each depends on the update before it."""
+        config = self.config
+        at_once = 1 if self._has_images or isinstance(sampler, PrioritizedSampler) else WINDOWS_PER_SAMPLE
+        for first in range(0, k, at_once):
+            count = min(at_once, k - first)
+            windows = sampler.sample_windows(count, config.batch_size, self._burn_in, self._sequence + config.n_step - 1)
+            obs = self._prepare(windows.obs)
+            action, reward, terminated, valid, log_prob, memory = (
+                torch.from_numpy(np.ascontiguousarray(a)).to(self.device)
+                for a in (windows.action, windows.reward, windows.terminated, windows.valid, windows.log_prob, windows.memory)
+            )
+            discount = config.gamma * (~terminated).float()
+            for n in range(count):
+                yield TensorWindow(
+                    {key: x[n] for key, x in obs.items()},
+                    action[n],
+                    reward[n],
+                    discount[n],
+                    valid[n],
+                    log_prob[n],
+                    memory[n],
+                    windows.indices[n],
+                    None if windows.weights is None else torch.from_numpy(windows.weights[n]).to(self.device),
+                )
+
+    def actor_vectors(self) -> NDArray[np.float32]:
+        """The greedy policy's parameters [1, D]: encoder, memory, and what is behind them."""
+        return np.concatenate([self.actor_encoder.vectors(), self.learner.actor_vectors()], 1)
+
+    def acting_vector(self, number: int) -> NDArray[np.float32]:
+        """The parameters [D] that collect segment `number`."""
+        return np.concatenate([self.actor_encoder.vectors()[0], self.learner.acting_vector(number)])
+
+    def set_actor(self, vectors: NDArray[np.float32]) -> None:
+        """Replace the actor, with the encoder that it sees by, by this policy [D]."""
+        row = np.atleast_2d(vectors)
+        size = self.actor_encoder.params.shape[1]
+        self.learner.set_actor(row[:, size:])
+        self.actor_encoder.reset(row[:, :size])
+
+    @torch.no_grad()
+    def q_values(self, obs: Observation, action: NDArray[Any] | None = None, actor_obs: Observation | None = None) -> NDArray[np.float32]:
+        """Values [B] of first observations of episodes [B, ...], and of these actions or the greedy ones."""
+        x = {key: value[:, None] for key, value in self._prepare(obs).items()}
+        state = torch.zeros(len(next(iter(x.values()))), self.state_size, device=self.device)
+        seen, by_actor = (
+            {key: value.cpu().numpy() for key, value in _rows(encoder.unroll(x, state)[0], x).items()}
+            for encoder in (self.encoder, self.actor_encoder)
+        )
+        q = self.learner.q_values(seen, action, by_actor)
+        return unscale(torch.from_numpy(q)).numpy() if self.config.rescale_values else q
+
+    def state_dict(self) -> State:
+        """The learner, the encoders, and counters."""
+        encoders = {"encoder": self.encoder.state_dict(), "actor_encoder": self.actor_encoder.state_dict()}
+        return {"learner": self.learner.state_dict(), "calls": self._calls} | encoders
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a `state_dict`."""
+        self.learner.load_state_dict(state["learner"])
+        self.updates, self._calls = self.learner.updates, int(state["calls"])
+        for name in {"encoder", "encoder" if self.actor_encoder is self.encoder else "actor_encoder"}:
+            getattr(self, name).load_state_dict(state[name])
+
+
+def feature_spec(size: int, obs: ObservationSpec) -> ObservationSpec:
+    """Features as if they were what the environment shows, with its mask of legal actions."""
+    spec = describe_observations(spaces.Box(-np.inf, np.inf, (size,), np.float32), "features")
+    return replace(spec, mask=obs.mask, action_space=obs.action_space)
+
+
+def head_of(policy: PolicyConfig) -> PolicyConfig:
+    """What is behind encoders and memory; features are not normalised."""
+    return policy.model_copy(
+        update={"encoders": {}, "images": EncoderConfig(), "memory": MemoryConfig(), "network": None, "normalize_obs": False}
+    )
+
+
+def without_encoders(config: Any) -> Any:
+    """The config of the learner behind an encoder: its critics have none of their own."""
+    if not hasattr(config, "critic"):
+        return config
+    return config.model_copy(update={"critic": config.critic.model_copy(update={"images": None, "encoders": None})})
+
+
+def from_step(obs: Obs, first: int) -> Obs:
+    """Observations [B, T, ...] from this step on."""
+    return {key: x[:, first:] for key, x in obs.items()}
+
+
+def after(valid: Tensor, first: int) -> Tensor:
+    """Which observations from this step on [B, T + 1] are followed by a step: not the last one."""
+    return torch.cat((valid[:, first:], torch.zeros_like(valid[:, :1])), 1)
+
+
+def _rows(features: Tensor, obs: Obs, rows: Tensor | None = None) -> Obs:
+    """Features [B, T, F], and masks of legal actions, below each other; of these rows only."""
+    found = {VECTOR: features} | ({ACTION_MASK: obs[ACTION_MASK]} if ACTION_MASK in obs else {})
+    return {key: x.flatten(0, 1) if rows is None else x.flatten(0, 1)[rows] for key, x in found.items()}
