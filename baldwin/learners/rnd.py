@@ -72,19 +72,18 @@ class RND(Bonus):
 
     def errors(self, steps: Steps) -> dict[str, Tensor]:
         """The predictor's error."""
-        return {self.paid: self._error(self._input(steps.features if self._with_action else steps.next_features, steps.action))}
+        return {self.paid: self._error(self._input_of(steps))}
 
     @torch.no_grad()
     def score(self, features: Tensor, action: Tensor) -> Tensor:
         """The error [K] for features [K, F] and actions [K, A]: the larger, the less is known about taking this action there."""
-        return self._error(self._input(features, action))
+        return self._error(torch.cat((features, action), -1) if self._with_action else features)
 
     def update(self, window: Window) -> dict[str, Tensor]:
         """Newer statistics of inputs, then as every bonus."""
         steps = window.detach().steps()
         if len(steps.reward):
-            inputs = self._input(steps.features if self._with_action else steps.next_features, steps.action)
-            self._set_inputs(self._inputs.merge(Moments.of(inputs.cpu().numpy())))
+            self._set_inputs(self._inputs.merge(Moments.of(self._input_of(steps).cpu().numpy())))
         return super().update(window)
 
     def state_dict(self) -> State:
@@ -96,8 +95,8 @@ class RND(Bonus):
         super().load_state_dict(state)
         self._set_inputs(Moments.unpack(state["inputs"]))
 
-    def _input(self, features: Tensor, action: Tensor) -> Tensor:
-        return torch.cat((features, action), -1) if self._with_action else features
+    def _input_of(self, steps: Steps) -> Tensor:
+        return torch.cat((steps.features, steps.action), -1) if self._with_action else steps.next_features
 
     def _error(self, inputs: Tensor) -> Tensor:
         x = ((inputs - self._mean) / self._std).clamp(-MAX_INPUT, MAX_INPUT)

@@ -241,10 +241,12 @@ def _augmented(key: str, x: Tensor, config: SiameseConfig, generator: torch.Gene
 
 def pick_times(allowed: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """One allowed time of every row [B, T] that has any, uniformly: rows [M] and times [M]."""
-    (rows,) = torch.where(allowed.any(1))
-    chances = allowed[rows].float().to(generator.device)
-    times = torch.multinomial(chances, 1, generator=generator) if len(rows) else chances.new_zeros((0, 1), dtype=torch.long)
-    return rows, times[:, 0].to(allowed.device)
+    count = allowed.sum(1)
+    draw = torch.rand(len(allowed), generator=generator, device=generator.device).to(allowed.device)
+    number = torch.minimum((draw * count).long(), count - 1)  # of the chosen one among those allowed: padding does not change it
+    times = (allowed.cumsum(1) == number[:, None] + 1).int().argmax(1)
+    (rows,) = torch.where(count > 0)
+    return rows, times[rows]
 
 
 def no_loss(window: Window) -> Tensor:
