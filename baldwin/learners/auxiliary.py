@@ -67,7 +67,7 @@ class Bonus(ABC):
     is a pure function of the state, which only `update` changes.
     """
 
-    paid: ClassVar[str]  # which of the errors is the bonus
+    bonus_error: ClassVar[str]  # which of the errors is the bonus
 
     def __init__(self, strength: float, networks: dict[str, StackedNetwork]) -> None:
         self._strength, self._networks = strength, networks
@@ -80,7 +80,7 @@ class Bonus(ABC):
     @torch.no_grad()
     def bonus(self, window: Window) -> Tensor:
         """Bonuses [B, T], to be added to the rewards of learning; zero where a step is not real."""
-        error = self.errors(window.detach().steps())[self.paid]
+        error = self.errors(window.detach().steps())[self.bonus_error]
         found = torch.zeros(window.valid.shape, device=error.device)
         found[window.valid] = self._strength * (error / float(self._moments.std(STD_FLOOR)[0])).clamp(max=MAX_BONUS)
         return found
@@ -91,7 +91,7 @@ class Bonus(ABC):
         if not len(steps.reward):
             return {}
         errors = self.errors(steps)
-        self._moments = self._moments.merge(Moments.of(errors[self.paid].detach()[:, None].cpu().numpy()))
+        self._moments = self._moments.merge(Moments.of(errors[self.bonus_error].detach()[:, None].cpu().numpy()))
         losses = {f"{name}_loss": error.mean() for name, error in errors.items()}
         minimize(torch.stack(list(losses.values())).sum(), self._networks.values())
         return {name: loss.detach() for name, loss in losses.items()}

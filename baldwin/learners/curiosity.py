@@ -42,40 +42,40 @@ class CuriosityConfig(ConfigModel):
 class ForwardCuriosity(Bonus):
     """|f(s, a) - s'|^2 / 2, for the encoder's features s."""
 
-    paid = "curiosity_forward"
+    bonus_error = "curiosity_forward"
 
     def __init__(
         self, config: CuriosityConfig, n_features: int, n_actions: int, discrete: tuple[int, ...], seed: int, device: torch.device
     ) -> None:
-        self._forward = make_mlp(self.paid, n_features + n_actions, n_features, config.hidden, config.lr, seed, device)
-        super().__init__(config.strength, {self.paid: self._forward})
+        self._forward = make_mlp(self.bonus_error, n_features + n_actions, n_features, config.hidden, config.lr, seed, device)
+        super().__init__(config.strength, {self.bonus_error: self._forward})
 
     def errors(self, steps: Steps) -> dict[str, Tensor]:
         """The forward error."""
-        return {self.paid: half_squared_error(apply(self._forward, steps.features, steps.action), steps.next_features)}
+        return {self.bonus_error: half_squared_error(apply(self._forward, steps.features, steps.action), steps.next_features)}
 
 
 class InverseCuriosity(Bonus):
     """How badly g(s, s') explains the action: -log p of discrete ones, |g(s, s') - a|^2 / 2 of continuous ones."""
 
-    paid = "curiosity_inverse"
+    bonus_error = "curiosity_inverse"
 
     def __init__(
         self, config: CuriosityConfig, n_features: int, n_actions: int, discrete: tuple[int, ...], seed: int, device: torch.device
     ) -> None:
         self._discrete = discrete
-        self._inverse = make_mlp(self.paid, 2 * n_features, n_actions, config.hidden, config.lr, seed, device)
-        super().__init__(config.strength, {self.paid: self._inverse})
+        self._inverse = make_mlp(self.bonus_error, 2 * n_features, n_actions, config.hidden, config.lr, seed, device)
+        super().__init__(config.strength, {self.bonus_error: self._inverse})
 
     def errors(self, steps: Steps) -> dict[str, Tensor]:
         """The inverse error."""
-        return {self.paid: action_error(apply(self._inverse, steps.features, steps.next_features), steps.action, self._discrete)}
+        return {self.bonus_error: action_error(apply(self._inverse, steps.features, steps.next_features), steps.action, self._discrete)}
 
 
 class ICM(Bonus):
     """|f(phi(s), a) - phi(s')|^2 / 2, where the inverse model g(phi(s), phi(s')) of the action alone trains the features phi."""
 
-    paid = "icm_forward"
+    bonus_error = "icm_forward"
 
     def __init__(
         self, config: CuriosityConfig, n_features: int, n_actions: int, discrete: tuple[int, ...], seed: int, device: torch.device

@@ -1,6 +1,6 @@
 """Random network distillation (Burda et al. 2018, arXiv 1810.12894): what was seen often, a predictor of a fixed random network knows.
 
-The error is paid as a bonus, or chooses among several actions of the policy, as in github.com/BlueFisher/Advanced-Soft-Actor-Critic.
+The error is a bonus, or chooses among several actions of the policy, as in github.com/BlueFisher/Advanced-Soft-Actor-Critic.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RND(Bonus):
     """|f(x) - f_random(x)|^2, for inputs x that are scaled by their running statistics. The random network is the predictor's slow copy,
     which never follows: so it is saved with the predictor."""
 
-    paid = "rnd"
+    bonus_error = "rnd"
 
     def __init__(
         self, config: RNDConfig, n_features: int, n_actions: int, discrete: tuple[int, ...], seed: int, device: torch.device
@@ -67,12 +67,12 @@ class RND(Bonus):
             make_mlp(name, n_inputs, config.output_size, config.hidden, config.lr, seed, device, **INIT) for name in ("rnd", "rnd_random")
         )
         self._predictor.set_target(random.vectors())
-        super().__init__(config.strength, {self.paid: self._predictor})
+        super().__init__(config.strength, {self.bonus_error: self._predictor})
         self._set_inputs(Moments.empty(n_inputs))
 
     def errors(self, steps: Steps) -> dict[str, Tensor]:
         """The predictor's error."""
-        return {self.paid: self._error(self._input_of(steps))}
+        return {self.bonus_error: self._error(self._input_of(steps))}
 
     @torch.no_grad()
     def score(self, features: Tensor, action: Tensor) -> Tensor:

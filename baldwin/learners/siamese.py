@@ -194,7 +194,7 @@ class ContrastiveQ(RepresentationLoss):
         with torch.no_grad():
             slow = self._q_values(self._features(window, at, other, target=True), action, target=True)
         q = self._q_values(self._features(window, at, one, target=False), action, target=False)
-        return self._config.weight * (q - slow).square().mean(-1).sum()
+        return self._config.weight * (q.float() - slow.float()).square().mean(-1).sum()
 
 
 def make_siamese(

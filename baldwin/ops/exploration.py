@@ -1,4 +1,4 @@
-"""Exploration: errors that are paid as a bonus, and the probability of an action that was chosen as the best of several draws."""
+"""Exploration: errors of which bonuses are made, and the probability of an action that was chosen as the best of several draws."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_bonus_is_the_error_over_its_running_deviation(kind: str) -> None:
     for given in (first, second):
         part.update(given)
     assert part._moments.count == 48
-    error = part.errors(first.steps())[part.paid].detach().view(6, 4)
+    error = part.errors(first.steps())[part.bonus_error].detach().view(6, 4)
     std = float(np.sqrt(part._moments.m2 / part._moments.count)[0])
     torch.testing.assert_close(part.bonus(first), 0.5 * (error / std).clamp(max=10.0))
 
@@ -57,7 +57,7 @@ def test_a_bonus_is_the_error_over_its_running_deviation(kind: str) -> None:
 def test_the_deviation_is_that_of_all_errors_so_far() -> None:
     part, errors = curiosity("forward"), []
     for seed in range(3):
-        errors.append(part.errors(random_window(seed).steps())[part.paid].detach().numpy())
+        errors.append(part.errors(random_window(seed).steps())[part.bonus_error].detach().numpy())
         part.update(random_window(seed))
     assert part._moments.std(0.0)[0] == pytest.approx(np.concatenate(errors).std(), rel=1e-6)
 
@@ -161,7 +161,7 @@ def test_forward_error_by_plain_torch() -> None:
     w1, b1, w2, b2 = torch.split(part.networks()["curiosity_forward"].params.detach()[0], [16 * 7, 16, 5 * 16, 5])
     hidden = torch.relu(torch.cat((steps.features, steps.action), 1) @ w1.view(16, 7).T + b1)
     predicted = hidden @ w2.view(5, 16).T + b2
-    torch.testing.assert_close(part.errors(steps)[part.paid].detach(), ((predicted - steps.next_features) ** 2).sum(1) / 2)
+    torch.testing.assert_close(part.errors(steps)[part.bonus_error].detach(), ((predicted - steps.next_features) ** 2).sum(1) / 2)
 
 
 def test_inverse_error_of_discrete_actions_falls_to_zero() -> None:
@@ -290,3 +290,14 @@ def test_bonus_on_the_shape_of_rewards() -> None:
     found: Tensor = part.bonus(given)
     assert found.shape == given.reward.shape
     assert found.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", BONUSES)
+def test_half_precision_of_products_leaves_bonuses_in_single_precision(kind: str) -> None:
+    part, given = BONUSES[kind](), random_window(1)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = part.update(given)
+        found = part.bonus(given)
+    assert all(torch.isfinite(loss) for loss in losses.values())
+    assert found.dtype == torch.float32
+    assert torch.isfinite(found).all()
