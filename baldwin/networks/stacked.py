@@ -80,6 +80,11 @@ class StackedNetwork:
         """One Adam step down the gradient of the loss, scaled to that norm where it is larger."""
         self._adam.minimize(loss, max_grad_norm)
 
+    def descend(self, max_grad_norm: float | None = None) -> None:
+        """One Adam step down `params.grad`, which a backward pass of a loss of several networks has left there; none if it left nothing."""
+        if self.params.grad is not None:
+            self._adam.descend(self.params.grad, max_grad_norm)
+
     def soft_update(self, tau: float) -> None:
         """target <- (1 - tau) target + tau params."""
         self.target.lerp_(self.params.detach(), tau)
