@@ -39,7 +39,7 @@ class DiscreteSAC(SACBase):
 
     def critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
         """Sum over critics of mean (Q(s, a) - y)^2 / 2."""
-        q = _of_actions(self.critic(batch.obs), batch.action)
+        q = self.critic_values(batch.obs, batch.action)
         return 0.5 * len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q
 
     def actor_loss(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,8 +49,10 @@ class DiscreteSAC(SACBase):
             q = self._actor_q(self.critic.frozen(critic_obs).float())
         return -expected_soft_value(log_probs.exp(), log_probs, q, alpha).mean() * len(self.actor.params), _entropy(log_probs)
 
-    def _slow_q(self, obs: Obs, action: Tensor) -> Tensor:
-        return _of_actions(self.critic.target_forward(obs), action)
+    def critic_values(self, obs: Obs, action: Tensor, *, target: bool = False) -> Tensor:
+        """Values [N, B] of actions [B] by each critic, or by their slow copies."""
+        q = (self.critic.target_forward if target else self.critic)(obs)
+        return q.gather(-1, action.expand(len(q), -1).unsqueeze(-1)).squeeze(-1)
 
     def _log_prob(self, out: Tensor, obs: Obs, action: Tensor) -> Tensor:
         return _log_probs(out, obs).gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -67,11 +69,6 @@ class DiscreteSAC(SACBase):
 
     def _min_q(self, obs: Obs, action: Tensor) -> Tensor:
         return self.critic(obs).amin(0).gather(1, action[:, None]).squeeze(1)
-
-
-def _of_actions(q: Tensor, action: Tensor) -> Tensor:
-    """Values [N, B] of actions [B], from those of all actions [N, B, A]."""
-    return q.gather(-1, action.expand(len(q), -1).unsqueeze(-1)).squeeze(-1)
 
 
 def _legal(out: Tensor, obs: Obs) -> Tensor:

@@ -141,6 +141,10 @@ class DQN(TransitionLearner):
         greedy = best.squeeze(-1) == action
         return TargetValues(value, q.gather(-1, action[:, None]).squeeze(-1), torch.where(greedy, 0.0, -torch.inf))
 
+    def critic_values(self, obs: Obs, action: Tensor, *, target: bool = False) -> Tensor:
+        """Values [1, B] of actions [B]."""
+        return self._q(obs, target).gather(-1, action[:, None]).T
+
     def actor_vectors(self) -> NDArray[np.float32]:
         """The greedy policy's parameters [1, D]: without noise, and without the value of the state."""
         return self.q_network.vectors()[:, self._actor_rows]

@@ -189,13 +189,17 @@ class Learner(TransitionLearner):
     def update_actor(self, obs: Obs) -> dict[str, Tensor]:
         """One update of the actors alone, with a batch of observations [P, B, ...] for each."""
 
+    def critic_values(self, obs: Obs, action: Tensor, *, target: bool = False) -> Tensor:
+        """Values [N, B] of actions by each critic, or by their slow copies."""
+        return (self.critic.target_forward if target else self.critic)(obs, action).squeeze(-1)
+
     def _continuous_critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
         """Sum over the critics of mean (Q(s, a) - y)^2, clipped where asked for; Q [N, B]."""
         q = self.critic(batch.obs, batch.action).squeeze(-1)
         if self.config.clip_epsilon is None:
             return len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q
         with torch.no_grad():
-            slow = self.critic.target_forward(batch.obs, batch.action).squeeze(-1)
+            slow = self.critic_values(batch.obs, batch.action, target=True)
         return len(q) * clipped_loss(q, slow, y, self.config.clip_epsilon, batch.weights), q
 
     def _greedy(self, out: Tensor, obs: Obs) -> Tensor:

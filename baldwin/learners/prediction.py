@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import gaussian_nll_loss, mse_loss
 
 from baldwin.config_base import ConfigModel
-from baldwin.errors import ConfigError, nearest
 from baldwin.learners.auxiliary import Window, apply, load_networks, make_mlp, save_networks
 from baldwin.networks import Obs, StackedNetwork
 from baldwin.observations import VECTOR, ObservationSpec
@@ -37,7 +36,6 @@ class PredictionConfig(ConfigModel):
     lr: PositiveFloat = Field(3e-4, description="Learning rate of its networks")
     hidden: list[PositiveInt] = Field([64, 64, 64], description="Units of each hidden layer of its networks")
     images: bool = Field(False, description="Decode images too, by a perceptron: for small ones. Vectors are always decoded")
-    extra: str | None = Field(None, description="A vector sensor that is decoded, but hidden from the encoder: known in training alone")
 
 
 def _switch(value: Any) -> Any:
@@ -56,14 +54,8 @@ class Prediction:
     def __init__(
         self, config: PredictionConfig, obs: ObservationSpec, n_features: int, n_actions: int, seed: int, device: torch.device
     ) -> None:
-        """`obs`: all sensors of the observations in a window, the extra one included.
-
-        Raises:
-            ConfigError: `extra` is no vector sensor.
-        """
+        """`obs`: all sensors of the observations in a window, also those that the encoder does not see."""
         self._config = config
-        if config.extra is not None:
-            vector_columns(obs, config.extra)
         self._images = {s.key: s.scale for s in obs.images} if config.images else {}
         decoded = obs.vector_size + (sum(obs.frames * math.prod(s.shape) for s in obs.images) if config.images else 0)
         sizes = {"transition": (n_features + n_actions, 2 * n_features), "reward": (n_features + n_actions, 1)}
@@ -109,22 +101,3 @@ class Prediction:
         parts = [obs[VECTOR][real]] if VECTOR in obs else []
         parts += [obs[key][real].flatten(1) * scale for key, scale in self._images.items()]
         return torch.cat(parts, -1)
-
-
-def vector_columns(spec: ObservationSpec, sensor: str) -> slice:
-    """Where a vector sensor lies in `vector`.
-
-    Raises:
-        ConfigError: there is no such vector sensor; names the nearest.
-    """
-    if sensor not in spec.vectors:
-        known = ", ".join(spec.vectors) or "none"
-        raise ConfigError(f"prediction.extra: there is no vector sensor {sensor!r}; there are: {known}.{nearest(sensor, spec.vectors)}")
-    return spec.vectors[sensor]
-
-
-def hide_sensor(obs: Obs, columns: slice) -> Obs:
-    """Observations [..., n] as the encoder may see them: numbers of these columns are zero, their mean where vectors are normalised."""
-    vector = obs[VECTOR].clone()
-    vector[..., columns] = 0.0
-    return {**obs, VECTOR: vector}

@@ -243,6 +243,10 @@ class TransitionLearner(ReplayLearner):
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Values of states [B, ...], as critics and actor see them; with `of_actions`, also of these actions, and their log-probabilities."""
 
+    @abstractmethod
+    def critic_values(self, obs: Obs, action: Tensor, *, target: bool = False) -> Tensor:
+        """Values [N, B] of actions by each critic, or by their slow copies."""
+
     def _update_targets(self, critic: StackedNetwork) -> None:
         """Slow copies of the critics, and of what they see by, move by tau."""
         for network in (critic, *self.followers):

@@ -137,7 +137,7 @@ class SACBase(Learner):
         value, _ = self.soft_values(obs, out, alpha, lambda: members)
         if not of_actions:
             return TargetValues(value, value[:0], value[:0])
-        return TargetValues(value, minimum(self._slow_q(obs, action), members), self._log_prob(out, actor_obs, action))
+        return TargetValues(value, minimum(self.critic_values(obs, action, target=True), members), self._log_prob(out, actor_obs, action))
 
     @abstractmethod
     def soft_values(self, obs: Obs, out: Tensor, alpha: Tensor, members: Callable[[], Tensor | None]) -> tuple[Tensor, Tensor]:
@@ -150,10 +150,6 @@ class SACBase(Learner):
     @abstractmethod
     def actor_loss(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Loss, summed over the actors, and the policy's entropy; what actors and critics see may differ."""
-
-    @abstractmethod
-    def _slow_q(self, obs: Obs, action: Tensor) -> Tensor:
-        """Values [N, B] of actions, by the slow critics."""
 
     @abstractmethod
     def _log_prob(self, out: Tensor, obs: Obs, action: Tensor) -> Tensor:
@@ -253,7 +249,7 @@ class SAC(SACBase):
     def soft_values(self, obs: Obs, out: Tensor, alpha: Tensor, members: Callable[[], Tensor | None]) -> tuple[Tensor, Tensor]:
         """V(s) = min Q'(s, a) - alpha log pi(a|s), a sampled."""
         action, log_prob = self._sample(out)
-        q = self._slow_q(obs, action)
+        q = self.critic_values(obs, action, target=True)
         return soft_value(minimum(q, members()), log_prob, alpha), -log_prob.mean()
 
     def critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -266,9 +262,6 @@ class SAC(SACBase):
         action, log_prob = self._sample(self.actor.each(obs))  # [P, B, A], [P, B]
         q = self._actor_q(self.critic.frozen(critic_obs, action).squeeze(-1))
         return (alpha * log_prob - q).mean() * len(self.actor.params), -log_prob.mean()
-
-    def _slow_q(self, obs: Obs, action: Tensor) -> Tensor:
-        return self.critic.target_forward(obs, action).squeeze(-1)
 
     def _log_prob(self, out: Tensor, obs: Obs, action: Tensor) -> Tensor:
         return tanh_gaussian_log_prob(*split_gaussian(out), action)

@@ -7,6 +7,10 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from baldwin.config_base import ConfigModel
+from baldwin.learners.curiosity import CuriosityConfig
+from baldwin.learners.prediction import PredictionSwitch
+from baldwin.learners.rnd import RNDConfig
+from baldwin.learners.siamese import SiameseConfig
 from baldwin.networks import PolicyConfig
 
 SEQUENCE_WITH_MEMORY = 16
@@ -32,6 +36,12 @@ class WindowConfig(ConfigModel):
     rescale_values: bool = Field(False, description="Critics learn sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of the returns, as in R2D2")
     shared_encoder: bool = Field(True, description="On windows: actor and critics see by one encoder and memory, which the critics train")
     actor_trains_encoder: bool = Field(False, description="The actor trains a shared encoder, too")
+    curiosity: CuriosityConfig = CuriosityConfig()
+    rnd: RNDConfig = RNDConfig()
+    siamese: SiameseConfig = SiameseConfig()
+    prediction: PredictionSwitch = Field(
+        None, description="Train the encoder to predict features, rewards and observations: true, or other values than the defaults"
+    )
     encoder_lr: PositiveFloat = Field(3e-4, description="On windows: learning rate of encoder and memory")
 
     def sequence_for(self, policy: PolicyConfig) -> int:
@@ -40,7 +50,10 @@ class WindowConfig(ConfigModel):
 
     def trains_on_windows(self, policy: PolicyConfig) -> bool:
         """Whether anything asks for more than transitions."""
-        return policy.has_memory or self.target != "nstep" or self.sequence_for(policy) > 1 or self.rescale_values
+        bonus = self.curiosity.kind != "none" or self.rnd.kind != "none"
+        shapes_features = self.siamese.kind != "none" or self.siamese.contrastive_q or self.prediction is not None
+        windows = policy.has_memory or self.target != "nstep" or self.sequence_for(policy) > 1
+        return windows or self.rescale_values or bonus or shapes_features
 
     def check_windows(self, name: str, policy: PolicyConfig) -> None:
         """Refuse what does not go together.

@@ -18,12 +18,20 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
+from baldwin.errors import ConfigError
+from baldwin.learners.auxiliary import Window
+from baldwin.learners.curiosity import make_curiosity
+from baldwin.learners.prediction import Prediction
 from baldwin.learners.replay_learner import TD_ERROR, ReplayLearner, TensorBatch, TransitionLearner
+from baldwin.learners.rnd import make_rnd
+from baldwin.learners.siamese import make_siamese
 from baldwin.networks import EncoderConfig, Features, MemoryConfig, Obs, PolicyConfig, Representation, StackedNetwork
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, describe_observations
 from baldwin.ops import seeds
 from baldwin.ops.priorities import sequence_error
+from baldwin.ops.representation import gated_sum
 from baldwin.ops.traces import n_step_targets, rescale, retrace_targets, unscale, vtrace_targets
 from baldwin.replay import PrioritizedSampler, ReplayBuffer
 from baldwin.types import Metrics, State
@@ -52,12 +60,21 @@ class Seen:
 
     encoder: Representation
     output: Tensor  # [B, T + 1, F], with the graph of its computation
-    features: Tensor  # the same as a leaf, at which gradients are collected
+    features: Tensor  # the same as a leaf, at which gradients arrive
 
-    def descend(self) -> None:
-        """Train the encoder by the gradients that arrived."""
+    def take_gradient(self) -> Tensor:
+        """The gradient of the encoder's parameters, by what arrived at the features, and at the parameters themselves, since the last call."""
+        params = self.encoder.params
         if self.features.grad is not None:
-            self.encoder.descend(self.output, self.features.grad)
+            self.output.backward(self.features.grad, retain_graph=True)  # type: ignore[no-untyped-call]
+        gradient = torch.zeros_like(params) if params.grad is None else params.grad
+        self.features.grad = params.grad = None
+        return gradient
+
+    def descend(self, gradient: Tensor) -> None:
+        """One Adam step of the encoder."""
+        self.encoder.params.grad = gradient
+        self.encoder.descend()
 
 
 class WindowLearner(ReplayLearner):
@@ -80,6 +97,19 @@ class WindowLearner(ReplayLearner):
         self.actor_encoder = self._make_encoder(features, seeds.mix(seed, ENCODER_SEED)) if separate else self.encoder
         self.learner.followers = (self.encoder, self.actor_encoder) if separate else (self.encoder,)
         self.learner._generator = self._generator  # one stream of random numbers
+        if not self.encoder.is_trained and (config.prediction or config.siamese.kind != "none" or config.siamese.contrastive_q):
+            raise ConfigError(
+                "algorithm.siamese and algorithm.prediction train an encoder, and this policy has none: its vectors are seen as they are. "
+                "Set policy.encoders={SENSOR: mlp} or policy.memory.kind=gru"
+            )
+        own = features.n_outputs, n_actions, (n_actions,) if discrete else (), seed, self.device
+        bonuses = {"curiosity": make_curiosity(config.curiosity, *own), "rnd": make_rnd(config.rnd, *own)}
+        self._bonuses = {name: bonus for name, bonus in bonuses.items() if bonus}
+        encode = None if self.state_size else self.encoder.encode
+        self._siamese = make_siamese(config.siamese, features.n_outputs, encode, self._q_of_numbers, seed, self.device)
+        self._prediction = (
+            Prediction(config.prediction, obs, features.n_outputs, n_actions, seed, self.device) if config.prediction else None
+        )
 
     def _make_encoder(self, features: Features, seed: int) -> Representation:
         return Representation(features, features.init(seeds.mix(seed, ENCODER_SEED)), self.config.encoder_lr, self.device)
@@ -87,7 +117,15 @@ class WindowLearner(ReplayLearner):
     def networks(self) -> dict[str, StackedNetwork]:
         """Those of the learner, and the encoders that have parameters."""
         encoders = {"encoder": self.encoder} | ({"actor_encoder": self.actor_encoder} if self.actor_encoder is not self.encoder else {})
-        return self.learner.networks() | {name: encoder for name, encoder in encoders.items() if encoder.is_trained}
+        found = self.learner.networks() | {name: encoder for name, encoder in encoders.items() if encoder.is_trained}
+        for part in self._parts().values():
+            found |= part.networks()
+        return found
+
+    def _parts(self) -> dict[str, Any]:
+        """Bonuses and losses that have networks of their own."""
+        parts = self._bonuses | self._siamese | ({"prediction": self._prediction} if self._prediction else {})
+        return {name: part for name, part in parts.items() if part.networks()}
 
     def train(self, sampler: ReplayBuffer | PrioritizedSampler, k: int) -> Metrics:  # type: ignore[override]
         """k updates, a batch of windows each; the means of what they report."""
@@ -97,17 +135,70 @@ class WindowLearner(ReplayLearner):
         """One update of the learner on the trained steps of the windows, and one of the encoders."""
         critics = self._see(self.encoder, window)
         actor = critics if self.actor_encoder is self.encoder else self._see(self.actor_encoder, window)
-        target = self._targets(window, actor)
+        slow = self._see_slowly(self.encoder, window)
+        given = self._for_parts(window, critics, slow)
+        target = self._targets(window, actor, slow, given)
         rows = window.valid[:, self._burn_in : self._burn_in + self._sequence].flatten().nonzero().squeeze(1)  # steps that are there
         batch = self._transitions(window, critics, actor, target, rows)
         report = self.learner.update(batch)
         self.updates = self.learner.updates
-        critics.descend()
-        if actor is not critics:
-            actor.descend()
+        report |= self._train_encoders(critics, actor, given)
+        for bonus in self._bonuses.values():
+            report |= bonus.update(given)
         means = {name: value.float().mean() for name, value in report.items() if name != TD_ERROR}  # batches differ in size
         errors = {TD_ERROR: self._sequence_errors(report[TD_ERROR], rows, len(window.reward))} if TD_ERROR in report else {}
         return means | errors
+
+    def _train_encoders(self, critics: Seen, actor: Seen, given: Window) -> dict[str, Tensor]:
+        """One step of the encoders down the losses of critics (and actor), and of the auxiliary losses; what these report."""
+        report: dict[str, Tensor] = {}
+        if actor is not critics and actor.encoder.is_trained:
+            actor.descend(actor.take_gradient())
+        if not critics.encoder.is_trained:
+            return report
+        main = total = critics.take_gradient()
+        for name, loss, adaptive, networks in self._auxiliary_losses(given):
+            for network in networks:
+                network.params.grad = None
+            loss.backward(retain_graph=True)  # type: ignore[no-untyped-call] # others share a part of its graph
+            gradient = critics.take_gradient()
+            total = total + (gated_sum(main, gradient) - main if adaptive else gradient)
+            for network in networks:
+                network.descend()
+            report[f"{name}_loss"] = loss.detach()
+        for part in self._siamese.values():
+            part.soft_update(self.config.tau)
+        critics.descend(total)
+        return report
+
+    def _auxiliary_losses(self, given: Window) -> Iterator[tuple[str, Tensor, bool, list[StackedNetwork]]]:
+        """Name, loss, whether its gradient is gated, and the networks besides the encoder that it trains."""
+        for name, loss in self._siamese.items():
+            networks = list(loss.networks().values()) or [self.learner.networks()["critic"]]
+            yield name, loss.loss(given, self._generator), self.config.siamese.adaptive, networks
+        if self._prediction:
+            for name, value in self._prediction.losses(given).items():
+                yield name, value, self.config.prediction.adaptive, [self._prediction.networks()[name]]
+
+    def _for_parts(self, window: TensorWindow, critics: Seen, slow: Tensor) -> Window:
+        """The steps after the burn-in, as bonuses and auxiliary losses take them."""
+        first = self._burn_in
+        action = window.action[:, first:]
+        numbers = one_hot(action, self._n_actions).float() if self._discrete else action
+        return Window(
+            from_step(window.obs, first),
+            critics.features,
+            slow,
+            numbers,
+            (self._n_actions,) if self._discrete else (),
+            window.reward[:, first:],
+            window.discount[:, first:] == 0,
+            window.valid[:, first:],
+        )
+
+    def _q_of_numbers(self, features: Tensor, action: Tensor, target: bool) -> Tensor:
+        """Values [N, M] by the critics, of actions as parts have them."""
+        return self.learner.critic_values({VECTOR: features}, action.argmax(-1) if self._discrete else action, target=target)
 
     def _see(self, encoder: Representation, window: TensorWindow) -> Seen:
         """Features of a window after the burn-in."""
@@ -132,10 +223,9 @@ class WindowLearner(ReplayLearner):
         return encoder.unroll(ahead, window.memory, window.valid[:, : self._burn_in], target=target)[1][:, -1]
 
     @torch.no_grad()
-    def _targets(self, window: TensorWindow, actor: Seen) -> Tensor:
-        """y [B, L] of the trained steps."""
+    def _targets(self, window: TensorWindow, actor: Seen, slow: Tensor, given: Window) -> Tensor:
+        """y [B, L] of the trained steps, with the bonuses."""
         config, first, length = self.config, self._burn_in, self._sequence
-        slow = self._see_slowly(self.encoder, window)  # [B, T + 1, F]
         acting = actor.features.detach()
         if self.learner.acts_by_target:
             acting = slow if actor.encoder is self.encoder else self._see_slowly(actor.encoder, window)
@@ -147,7 +237,8 @@ class WindowLearner(ReplayLearner):
         action_value, log_prob = ((x.view(slow.shape[:2])[:, :-1] if of_actions else x) for x in (found.action_value, found.log_prob))
         if config.rescale_values:
             value, action_value = unscale(value), unscale(action_value)
-        steps = window.reward[:, first:], window.discount[:, first:], value
+        bonus = sum(bonus.bonus(given) for name, bonus in self._bonuses.items() if name != "rnd" or config.rnd.kind == "reward")
+        steps = window.reward[:, first:] + bonus, window.discount[:, first:], value
         going, n = window.valid[:, first:], config.n_step
         if config.target == "nstep":
             y = n_step_targets(*steps, going, n)
@@ -236,7 +327,8 @@ class WindowLearner(ReplayLearner):
     def state_dict(self) -> State:
         """The learner, the encoders, and counters."""
         encoders = {"encoder": self.encoder.state_dict(), "actor_encoder": self.actor_encoder.state_dict()}
-        return {"learner": self.learner.state_dict(), "calls": self._calls} | encoders
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        return {"learner": self.learner.state_dict(), "calls": self._calls} | encoders | ({"parts": parts} if parts else {})
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
@@ -244,6 +336,8 @@ class WindowLearner(ReplayLearner):
         self.updates, self._calls = self.learner.updates, int(state["calls"])
         for name in {"encoder", "encoder" if self.actor_encoder is self.encoder else "actor_encoder"}:
             getattr(self, name).load_state_dict(state[name])
+        for name, part in self._parts().items():
+            part.load_state_dict(state["parts"][name])
 
 
 def feature_spec(size: int, obs: ObservationSpec) -> ObservationSpec:

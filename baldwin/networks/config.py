@@ -41,7 +41,9 @@ class ModuleConfig(ConfigModel):
 class EncoderConfig(ModuleConfig):
     """How one sensor is read."""
 
-    kind: str = Field(AUTO, description="flat: as it is; mlp; conv; module for your own nn.Module; auto: conv for images, else flat")
+    kind: str = Field(
+        AUTO, description="flat: as it is; mlp; conv; none: not seen; module for your own nn.Module; auto: conv for images, else flat"
+    )
     conv: Literal["auto", "small", "nature", "impala", "strided"] = Field(
         "auto",
         description="small: 3x3 of 16 and 32; nature: DQN's; impala: residual; strided: four 3x3 of 32 with stride 2; auto: nature from 36 pixels on, "

@@ -63,6 +63,17 @@ class FlatEncoder:
         return lambda x: x.flatten(2)
 
 
+class NoEncoder(FlatEncoder):
+    """Nothing of a sensor: it is not seen, but stored, and can be predicted."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__((0,))
+
+    def bind(self, tensors: Tensors) -> Encode:
+        """No features."""
+        return lambda x: x.flatten(2)[..., :0]
+
+
 class MLPEncoder:
     """A perceptron over the flattened sensor, activated to its end."""
 
@@ -371,4 +382,5 @@ def _mlp(config: EncoderConfig, shape: Shape, activation: str, init: InitScheme)
 
 ENCODERS.add("conv", _conv)
 ENCODERS.add("mlp", _mlp)
+ENCODERS.add("none", lambda config, shape, activation, init: NoEncoder(shape))
 ENCODERS.add("flat", lambda config, shape, activation, init: FlatEncoder(shape))

@@ -43,9 +43,8 @@ class Representation(StackedNetwork):
             states.append(state)
         return torch.stack(found, 1), torch.stack(states, 1)
 
-    def descend(self, features: Tensor, gradient: Tensor) -> None:
-        """One Adam step, by the gradient of a loss with respect to features that `unroll` gave."""
-        if self.is_trained:
-            self.params.grad = None
-            features.backward(gradient)  # type: ignore[no-untyped-call]
-            self.step()
+    def encode(self, obs: Obs, target: bool = False) -> Tensor:
+        """Features [B, F] of observations [B, ...], without memory; by the slow copy, if `target`."""
+        return self.unroll(
+            {key: x[:, None] for key, x in obs.items()}, self._no_state.expand(len(next(iter(obs.values()))), 0), target=target
+        )[0][:, 0]

@@ -12,9 +12,8 @@ from gymnasium import spaces
 from pydantic import BaseModel, ValidationError
 from torch.distributions import Normal, kl_divergence
 
-from baldwin.errors import ConfigError
 from baldwin.learners.auxiliary import apply, minimize
-from baldwin.learners.prediction import Prediction, PredictionConfig, PredictionSwitch, hide_sensor, vector_columns
+from baldwin.learners.prediction import Prediction, PredictionConfig, PredictionSwitch
 from baldwin.observations import ObservationSpec, describe_observations, vector_spec
 from baldwin.types import flatten_tree, unflatten_tree
 from tests.learners.windows import CPU, assert_same_state, random_window, seeded, shorter, window, with_padding
@@ -106,18 +105,6 @@ def test_images_alone_have_no_decoder_unless_asked_for() -> None:
     spec = sensors(camera=spaces.Box(0, 255, (1, 5, 5), np.uint8))
     assert list(make(spec).networks()) == ["prediction_transition", "prediction_reward"]
     assert "prediction_decoder" in make(spec, images=True).networks()
-
-
-def test_an_extra_sensor_is_decoded_and_can_be_hidden() -> None:
-    spec = sensors(arm=box(3), secret=box(2))
-    given = random_window(1)
-    assert make(spec, extra="secret").networks()["prediction_decoder"].vectors().size == (5 * 16 + 16) + (16 * 5 + 5)
-    seen = hide_sensor(given.obs, vector_columns(spec, "secret"))
-    assert (seen["vector"][..., 3:] == 0).all()
-    assert torch.equal(seen["vector"][..., :3], given.obs["vector"][..., :3])
-    assert (given.obs["vector"][..., 3:] != 0).any()
-    with pytest.raises(ConfigError, match=r"no vector sensor 'secrte'; there are: arm, secret. Did you mean 'secret'"):
-        make(spec, extra="secrte")
 
 
 def test_a_saved_model_goes_on_exactly() -> None:
