@@ -1,0 +1,255 @@
+"""Learning from windows: memory, targets over several steps, and what trains the encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from baldwin.errors import ConfigError
+from baldwin.learners import DQNConfig, SACConfig, TD3Config
+from baldwin.learners.dqn import DQN
+from baldwin.learners.off_policy import replay_columns, window_columns
+from baldwin.learners.window_learner import TensorWindow, WindowLearner
+from baldwin.networks import make_network
+from baldwin.networks.representation import Representation
+from baldwin.observations import VECTOR, vector_spec
+from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from tests.learners.tools import policy
+
+OBS, ACTIONS = 3, 2
+SPEC = vector_spec(OBS)
+GRU = {"memory": {"kind": "gru", "size": 4}}
+
+
+def learner(config: type[Any] = SACConfig, seed: int = 1, chosen: dict[str, Any] | None = None, **settings: Any) -> WindowLearner:
+    settings = {"batch_size": 6, "threads": 1, "sequence": 3} | settings
+    if config is not DQNConfig:
+        settings |= {"critic": {"hidden": [8]}}
+    head = {"head": "gaussian"} if config is SACConfig else {}
+    made = config(**settings)
+    return WindowLearner(
+        policy(**({"hidden": [8]} | head | (GRU if chosen is None else chosen))),
+        made,
+        obs=SPEC,
+        n_actions=ACTIONS,
+        discrete=config is DQNConfig,
+        seed=seed,
+    )
+
+
+def replay(of: WindowLearner, *, discrete: bool = False, episodes: int = 8) -> ReplayBuffer:
+    """Episodes of 1 to 8 steps, with the memory that the policy had."""
+    rng = np.random.default_rng(5)
+    empty = np.empty(0, np.int64) if discrete else np.empty((0, ACTIONS), np.float32)
+    buffer = ReplayBuffer(replay_columns(SPEC, empty) | window_columns(of.state_size, True), 200, seed=7)
+    for number in range(episodes):
+        length = number + 1
+        obs = rng.standard_normal((length + 1, OBS)).astype(np.float32)
+        states = memories(of, obs)
+        over = np.arange(length) == length - 1
+        rows = {
+            "obs/" + VECTOR: obs[:-1],
+            "next_obs/" + VECTOR: obs[1:],
+            "action": rng.integers(0, ACTIONS, length) if discrete else rng.uniform(-0.9, 0.9, (length, ACTIONS)).astype(np.float32),
+            "reward": rng.standard_normal(length).astype(np.float32),
+            "terminated": over & (number % 2 == 0),
+            "truncated": over & (number % 2 == 1),
+            "log_prob": rng.uniform(-2, 0, length).astype(np.float32),
+        }
+        buffer.add(rows | ({"memory": states} if of.state_size else {}))
+    return buffer
+
+
+@torch.no_grad()
+def memories(of: WindowLearner, obs: np.ndarray) -> np.ndarray:
+    """The memory before each step but the last, as an acting policy has it."""
+    state = torch.zeros(1, of.state_size)
+    _, states = of.actor_encoder.unroll({VECTOR: torch.from_numpy(obs)[None]}, state)
+    return states[0, : len(obs) - 1].numpy()
+
+
+def first_window(of: WindowLearner, sampler: Any) -> TensorWindow:
+    return next(of._sample_batches(sampler, 1, 1))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "attention"])
+@pytest.mark.parametrize("burn_in", [0, 1, 4])
+def test_features_are_those_of_the_acting_policy(kind: str, burn_in: int) -> None:
+    """From stored memory through the burn-in, each step's features are what a full unroll of the episode gives."""
+    own = learner(chosen={"memory": {"kind": kind, "size": 4, "window": 3, "heads": 2}}, burn_in=burn_in)
+    buffer = replay(own)
+    window = first_window(own, buffer)
+    seen = own._see(own.encoder, window).features
+    network = make_network(own._policy_config, SPEC, 2 * ACTIONS)
+    bound = network.bind(torch.from_numpy(own.actor_vectors()))
+    data = buffer.read(0, buffer.total)
+    ends = np.flatnonzero(data["terminated"] | data["truncated"])
+    for row, index in enumerate(window.indices.tolist()):
+        begin = int(ends[ends < index].max(initial=-1)) + 1
+        state = torch.zeros(1, 1, own.state_size)
+        for at in range(begin, index + 1):
+            out, state = bound({VECTOR: torch.from_numpy(data["obs/" + VECTOR][at])[None, None]}, state)
+        head = own.learner.actor({VECTOR: seen[row, :1]})[0]  # type: ignore[attr-defined]
+        torch.testing.assert_close(head, out[0])
+
+
+def test_padding_is_never_read() -> None:
+    """Whatever lies where no step is: the update is the same."""
+    found = []
+    for garbage in (0.0, 3.0):
+        own = learner(burn_in=2, target="retrace", n_step=2, curiosity="icm", siamese="atc", prediction=True)
+        window = first_window(own, replay(own))
+        assert not window.valid.all()
+        missing = ~window.valid
+        obs = window.obs[VECTOR].clone()
+        obs[:, :2][missing[:, :2]] = garbage  # ahead of the episode
+        changed = window._replace(
+            obs={VECTOR: obs},
+            reward=torch.where(missing, garbage, window.reward),
+            action=torch.where(missing[..., None], garbage / 10, window.action),
+            log_prob=torch.where(missing, garbage, window.log_prob),
+        )
+        own._generator.manual_seed(1)
+        own.update(changed)
+        found.append(np.concatenate([n.vectors().ravel() for n in own.networks().values()]))
+    np.testing.assert_array_equal(*found)
+
+
+def test_one_step_targets_equal_those_of_transitions() -> None:
+    """Retrace over one step is Q-learning: an update on windows of one step is that on transitions."""
+    config = DQNConfig(batch_size=6, threads=1, target_update_interval=2, tau=0.5)
+    own = learner(DQNConfig, chosen={}, target="retrace", sequence=1, target_update_interval=2, tau=0.5)
+    plain = DQN(policy(hidden=[8]), config, obs=SPEC, n_actions=ACTIONS, seed=1)
+    assert not own.encoder.is_trained
+    buffer = replay(own, discrete=True)
+    plain_buffer = replay(own, discrete=True)
+    for _ in range(5):
+        own.train(buffer, 1)
+        plain.train(plain_buffer, 1)
+    np.testing.assert_allclose(own.actor_vectors(), plain.actor_vectors(), atol=1e-6)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"target": "retrace"},
+    {"target": "vtrace"},
+    {"target": "retrace", "trace_lambda": 0.5},
+    {"sequence": 2},
+    {"burn_in": 2},
+    {"burn_in": 2, "burn_in_gradient": True},
+    {"shared_encoder": False},
+    {"actor_trains_encoder": True},
+    {"encoder_lr": 1e-2},
+    {"n_critics": 4, "target_subset": 2},
+    {"clip_epsilon": 1e-3},
+    {"curiosity": "icm"},
+    {"curiosity": "forward"},
+    {"curiosity": "inverse"},
+    {"rnd": "reward"},
+    {"siamese": "atc"},
+    {"siamese": "byol"},
+    {"siamese": {"contrastive_q": True}},
+    {"prediction": True},
+    {"prediction": {"adaptive": False}},
+]
+
+
+def test_every_option_changes_the_bits() -> None:
+    found = []
+    for options in [{}, *OPTIONS]:
+        own = learner(**({"n_step": 2} | options))
+        own.train(replay(own), 4)
+        found.append(own.actor_vectors().tobytes())
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("options", [{}, {"burn_in": 1, "shared_encoder": False, "rnd": "reward", "siamese": "byol", "prediction": True}])
+def test_goes_on_from_a_state(options: dict[str, Any]) -> None:
+    own, other = learner(**options), learner(seed=2, **options)
+    buffer = replay(own)
+    own.train(buffer, 3)
+    state = own.state_dict()
+    position = buffer.state_dict()
+    own.train(buffer, 3)
+    buffer.load_state_dict(position)
+    other._seed = own._seed
+    other.load_state_dict(state)
+    other.train(buffer, 3)
+    np.testing.assert_array_equal(own.actor_vectors(), other.actor_vectors())
+    assert own.updates == other.updates == 6
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_actor_trains_a_shared_encoder_only_if_asked(asked: bool) -> None:
+    """One update with an actor's step, and one without."""
+    found = []
+    for delay in (1, 100):
+        own = learner(actor_trains_encoder=asked, policy_delay=delay)
+        own.update(first_window(own, replay(own)))
+        found.append(own.encoder.vectors())
+    assert np.array_equal(*found) != asked
+
+
+def test_encoders_of_their_own_are_trained_by_their_own_losses() -> None:
+    own = learner(shared_encoder=False, policy_delay=100)
+    before = own.encoder.vectors(), own.actor_encoder.vectors()
+    assert not np.array_equal(*before)
+    own.update(first_window(own, replay(own)))
+    assert not np.array_equal(own.encoder.vectors(), before[0])
+    np.testing.assert_array_equal(own.actor_encoder.vectors(), before[1])
+
+
+def test_priorities_are_those_of_sequences() -> None:
+    own = learner(prioritized={"alpha": 1.0, "eta": 0.5, "epsilon": 1e-9})
+    buffer = replay(own)
+    sampler = PrioritizedSampler(buffer, PrioritizedConfig(alpha=1.0, eta=0.5, epsilon=1e-9), seed=1)
+    own.train(sampler, 1)
+    changed = sampler.state_dict()["priorities"] != 1.0
+    assert 0 < changed.sum() <= 6
+
+
+def test_bonuses_reach_the_targets_once_and_leave_rewards_alone() -> None:
+    own, plain = learner(rnd={"kind": "reward", "strength": 2.0}), learner()
+    window = first_window(own, replay(own))
+    reward = window.reward.clone()
+    y = []
+    for each in (own, plain):
+        each._generator.manual_seed(3)
+        seen, slow = each._see(each.encoder, window), each._see_slowly(each.encoder, window)
+        given = each._for_parts(window, seen, slow)
+        y.append(each._targets(window, seen, slow, given))
+    bonus = own._bonuses["rnd"].bonus(own._for_parts(window, seen, slow))
+    torch.testing.assert_close((y[0] - y[1])[window.valid[:, :3]], bonus[:, :3][window.valid[:, :3]])
+    torch.testing.assert_close(window.reward, reward)
+
+
+def test_memory_is_held_where_no_step_is() -> None:
+    own = learner()
+    encoder: Representation = own.encoder
+    obs, state = {VECTOR: torch.randn(2, 3, OBS)}, torch.randn(2, 4)
+    _, states = encoder.unroll(obs, state, torch.tensor([[False, True, True], [True, False, False]]))
+    torch.testing.assert_close(states[0, 1], state[0])
+    torch.testing.assert_close(states[1, 1], states[1, 3])
+    assert not torch.equal(states[0, 1], states[0, 2])
+
+
+def test_values_are_unscaled_again() -> None:
+    own = learner(DQNConfig, rescale_values=True)
+    q = own.learner.q_values({VECTOR: np.zeros((1, 4), np.float32)})
+    assert own.q_values({VECTOR: np.zeros((1, OBS), np.float32)}).shape == q.shape == (1,)
+
+
+@pytest.mark.parametrize("config", [SACConfig, TD3Config, DQNConfig])
+def test_every_learner_trains_on_windows(config: type[Any]) -> None:
+    own = learner(config, n_step=2)
+    before = own.actor_vectors()
+    metrics = own.train(replay(own, discrete=config is DQNConfig), 3)
+    assert np.isfinite(list(metrics.values())).all()
+    assert not np.array_equal(own.actor_vectors(), before)
+
+
+def test_an_encoder_is_needed_where_one_is_trained() -> None:
+    with pytest.raises(ConfigError, match=r"this policy has none.*policy\.encoders"):
+        learner(chosen={}, siamese="atc")
