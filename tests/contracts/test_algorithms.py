@@ -50,7 +50,7 @@ SEGMENTS = {"n_envs": 4, "block": 2, "rollout_length": 20, "steps_per_epoch": 80
 PPO = SEGMENTS | {"batch_size": 40, "epochs": 6}
 DQN = {k: v for k, v in LEARNER.items() if k not in ("critic", "actor_lr", "critic_lr")}
 DQN |= {"lr": 3e-3, "updates_per_step": 1.0, "target_update_interval": 20, "epsilon_steps": 600}
-WINDOWS = {"target": "retrace", "n_step": 2, "sequence": 3, "burn_in": 2, "batch_size": 8, "encoder_lr": 3e-3}
+WINDOWS = {"target": "retrace", "n_step": 2, "sequence": 4, "burn_in": 1, "batch_size": 16, "encoder_lr": 3e-3, "updates_per_step": 0.25}
 MEMORY = {"memory": {"kind": "gru", "size": 8}}
 ENCODER = {"encoders": {"obs": {"kind": "mlp", "hidden": [16]}}}
 VARIANTS = [
@@ -95,9 +95,30 @@ VARIANTS = [
     pytest.param("dqn", DQN, id="dqn"),
     pytest.param("dqn", DQN | {"dueling": True, "noisy": True, "n_step": 2, "actor_lag": 1}, id="dqn-dueling-noisy"),
     pytest.param("dqn", DQN | {"prioritized": {"beta_updates": 1000}, "n_step": 2, "actor_lag": 1}, id="dqn-prioritized"),
-    pytest.param("sac", SAC | WINDOWS | {"prioritized": True, "rnd": "reward", "policy": MEMORY}, id="sac-recurrent"),
-    pytest.param("td3", LEARNER | {"sequence": 3, "curiosity": "icm", "shared_encoder": False, "policy": ENCODER}, id="td3-windows"),
-    pytest.param("dqn", DQN | WINDOWS | {"siamese": "atc", "prediction": True, "rescale_values": True, "policy": MEMORY}, id="dqn-recurrent"),
+    pytest.param(
+        "sac",
+        SAC | WINDOWS | {"prioritized": True, "rnd": {"kind": "reward", "hidden": [8], "strength": 0.1}, "policy": MEMORY},
+        id="sac-recurrent",
+    ),
+    pytest.param(
+        "td3",
+        LEARNER
+        | {
+            "sequence": 2,
+            "updates_per_step": 0.5,
+            "curiosity": {"kind": "icm", "hidden": [8], "strength": 0.1},
+            "shared_encoder": False,
+            "policy": ENCODER,
+        },
+        id="td3-windows",
+    ),
+    pytest.param(
+        "dqn",
+        DQN
+        | WINDOWS
+        | {"siamese": {"kind": "atc", "hidden": [8], "size": 8}, "prediction": {"hidden": [8]}, "rescale_values": True, "policy": MEMORY},
+        id="dqn-recurrent",
+    ),
     pytest.param("sac", SAC | {"n_envs": 3, "rollout_length": 10, "n_critics": 3, "updates_per_step": 1.5}, id="sac-n-envs"),
 ]
 
