@@ -30,6 +30,7 @@ class DiscreteSAC(SACBase):
             auto_target_entropy=config.target_entropy_scale * math.log(n_actions),
             seed=seed,
         )
+        self.branches = (n_actions,)
 
     def soft_values(self, obs: Obs, out: Tensor, alpha: Tensor, members: Callable[[], Tensor | None]) -> tuple[Tensor, Tensor]:
         """V(s) = sum_a pi(a|s) (min Q'(s, a) - alpha log pi(a|s))."""

@@ -87,7 +87,7 @@ class DQN(TransitionLearner):
 
     def __init__(self, policy: PolicyConfig, config: DQNConfig, *, obs: ObservationSpec, n_actions: int, seed: int) -> None:
         super().__init__(policy, config, obs=obs, seed=seed)
-        self.config, self._n_actions = config, n_actions
+        self.config, self._n_actions, self.branches = config, n_actions, (n_actions,)
         if config.dueling and policy.kind != "mlp":
             raise ConfigError(f"algorithm.dueling needs the heads of policy.kind=mlp; got {policy.kind}. Set algorithm.dueling=false")
         network = check_trainable(make_network(policy, obs, n_actions + config.dueling), policy)

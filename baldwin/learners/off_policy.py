@@ -28,7 +28,7 @@ from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.replay import LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
-from baldwin.rollout import MEMORY, NEXT_OBS, OBS, CollectJob, final_observations, transitions
+from baldwin.rollout import MEMORY, NEXT_OBS, OBS, CollectJob, Exploration, final_observations, transitions
 from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
 
@@ -163,7 +163,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             obs_moments=actor["obs_moments"],
             positions=self._tracker.positions(self._envs_of(number), self._seating.current if self._seating else None),
             steps=config.rollout_length,
-            explore="random" if env_steps < config.start_steps else config.exploration_kind,
+            explore=self._exploration(env_steps),
             noise=config.exploration_at(env_steps),
             max_episode_steps=self._context.env.max_episode_steps,
             stream=number % self._streams,
@@ -171,6 +171,12 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             keep_memory=self._memory_size > 0,
             keep_log_prob=config.target != "nstep",
         )
+
+    def _exploration(self, env_steps: int) -> Exploration:
+        if env_steps < self._config.start_steps:
+            return "random"
+        kind = self._config.exploration_kind
+        return "distribution" if kind == "sample" and self._context.actions.in_rows else kind
 
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
         """Learn from segments in the order of tickets, up to the end of an epoch: epochs then end one at a time.
@@ -424,7 +430,9 @@ def check_action_space(name: str, learner: str, context: BuildContext) -> None:
     box, discrete = isinstance(space, spaces.Box), isinstance(space, spaces.Discrete)
     if (box and context.actions.bounded and learner != "dqn") or (learner in ("sac", "dqn") and discrete):
         return
-    needs = {"sac": "a bounded Box or Discrete actions", "dqn": "Discrete actions"}
+    if name == "sac" and context.actions.in_rows and context.actions.bounded:
+        return
+    needs = {"sac": "bounded Box or discrete actions", "dqn": "Discrete actions"}
     needed = needs.get(learner, "actions in a bounded Box")
     sac = "algorithm.name=sac" if name == learner else "algorithm.learner=sac"
     other = f"{sac} or algorithm.name=es" if discrete or learner == "dqn" else "algorithm.name=ppo or es"

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from torch import Tensor
-from torch.nn.functional import mse_loss, smooth_l1_loss
+from torch.nn.functional import mse_loss, one_hot, smooth_l1_loss
 
 from baldwin.config_base import ConfigModel
 from baldwin.envs import EnvSpec
@@ -233,6 +233,7 @@ class TransitionLearner(ReplayLearner):
 
     def __init__(self, policy: PolicyConfig, config: LearnerConfig, *, obs: ObservationSpec, seed: int) -> None:
         super().__init__(policy, config, obs=obs, seed=seed)
+        self.branches: tuple[int, ...] = ()  # choices of each discrete part of an action
         self.followers: Sequence[StackedNetwork] = ()  # whose slow copies move when those of the critics do
 
     @abstractmethod
@@ -242,6 +243,14 @@ class TransitionLearner(ReplayLearner):
     @abstractmethod
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Values of states [B, ...], as critics and actor see them; with `of_actions`, also of these actions, and their log-probabilities."""
+
+    def action_numbers(self, action: Tensor) -> Tensor:
+        """Stored actions as numbers [..., A]: choices as one-hot vectors, then what is continuous."""
+        return one_hot(action, self.branches[0]).float() if self.branches else action
+
+    def stored_action(self, numbers: Tensor) -> Tensor:
+        """The inverse of `action_numbers`."""
+        return numbers.argmax(-1) if self.branches else numbers
 
     @abstractmethod
     def critic_values(self, obs: Obs, action: Tensor, *, target: bool = False) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
@@ -21,7 +22,7 @@ from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
 from baldwin.learners.replay_learner import BatchSampler, TargetValues, TensorBatch, detached, only, td_errors
-from baldwin.networks import Adam, Obs, PolicyConfig
+from baldwin.networks import ActionMap, Adam, Obs, PolicyConfig
 from baldwin.observations import ObservationSpec
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian, tanh_gaussian_log_prob
 from baldwin.types import Arrays, Metrics, State
@@ -56,9 +57,12 @@ class SACUpdateConfig(ActorCriticConfig):
         return self
 
     def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> SACBase:
-        """A new learner for continuous or discrete actions."""
-        from baldwin.learners.discrete_sac import DiscreteSAC  # it is a subclass of what is below
+        """A new learner for continuous, discrete or mixed actions."""
+        from baldwin.learners.discrete_sac import DiscreteSAC  # they are subclasses of what is below
+        from baldwin.learners.mixed_sac import MixedSAC
 
+        if isinstance(obs.action_space, spaces.Dict | spaces.Tuple | spaces.MultiDiscrete | spaces.MultiBinary):
+            return MixedSAC(policy, self, obs=obs, actions=ActionMap(obs.action_space, policy.squash, policy.head), seed=seed)
         return (DiscreteSAC if discrete else SAC)(policy, self, obs=obs, n_actions=n_actions, seed=seed)
 
 
@@ -82,6 +86,7 @@ class SACBase(Learner):
     """What continuous and discrete SAC share: the temperature, ensembles, and the order of an update."""
 
     config: SACUpdateConfig
+    temperatures: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -98,7 +103,7 @@ class SACBase(Learner):
         super().__init__(policy, config, obs=obs, n_actions=n_actions, n_outputs=n_outputs, critics=critics, seed=seed)
         self._target_entropy = auto_target_entropy if config.target_entropy == "auto" else config.target_entropy
         start = config.init_alpha if config.alpha == "auto" else config.alpha
-        self._set_log_alpha(math.log(start))
+        self._set_log_alpha(np.full(self.temperatures, math.log(start)))
 
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Critics always, actor and temperature every `policy_delay` updates, targets always."""
@@ -157,7 +162,7 @@ class SACBase(Learner):
 
     def alpha_loss(self, entropy: Tensor, obs: Obs) -> Tensor:
         """log alpha (H - target H): the weight falls while there is more entropy than the target."""
-        return self.log_alpha * (entropy - self._target_entropy_of(obs))
+        return (self.log_alpha * (entropy - self._target_entropy_of(obs))).sum()
 
     def _target_entropy_of(self, obs: Obs) -> Tensor | float:
         return self._target_entropy
@@ -175,7 +180,7 @@ class SACBase(Learner):
         """Continue from a `critic_state`."""
         super().load_critic_state(state)
         alpha = self.config.alpha  # a fixed one may have changed since the state was saved
-        self._set_log_alpha(float(state["log_alpha"]) if alpha == "auto" else math.log(alpha))
+        self._set_log_alpha(np.asarray(state["log_alpha"]) if alpha == "auto" else np.full(self.temperatures, math.log(alpha)))
         self._alpha_adam.load_state_dict(state["alpha_adam"])
 
     def frozen_critic(self, state: State) -> dict[str, NDArray[Any]]:
@@ -185,10 +190,12 @@ class SACBase(Learner):
     def load_frozen_critic(self, arrays: Arrays) -> None:
         """Prepare for `train_actor`: critics and temperature from `frozen_critic`."""
         super().load_frozen_critic(arrays)
-        self._set_log_alpha(float(arrays["log_alpha"]))
+        self._set_log_alpha(np.asarray(arrays["log_alpha"]))
 
-    def _set_log_alpha(self, value: float) -> None:
-        self.log_alpha = torch.tensor(value, device=self.device, requires_grad=True)
+    def _set_log_alpha(self, values: NDArray[np.floating[Any]]) -> None:
+        """One number, or one for each kind of action."""
+        found = values if self.temperatures > 1 else values.reshape(())
+        self.log_alpha = torch.tensor(found, dtype=torch.float32, device=self.device, requires_grad=True)
         self._alpha_adam = Adam(self.log_alpha, self.config.alpha_lr)
 
     def _alpha(self) -> Tensor:

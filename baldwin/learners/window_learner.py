@@ -18,7 +18,6 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from baldwin.errors import ConfigError
 from baldwin.learners.auxiliary import Window
@@ -85,7 +84,7 @@ class WindowLearner(ReplayLearner):
     def __init__(self, policy: PolicyConfig, config: Any, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> None:
         """`config`: of an off-policy algorithm."""
         super().__init__(policy, config, obs=obs, seed=seed)
-        self.config, self._discrete, self._n_actions = config, discrete, n_actions
+        self.config = config
         features = Features(policy, obs)
         self.state_size = features.state_size
         self._sequence, self._burn_in = config.sequence_for(policy), config.burn_in
@@ -102,7 +101,7 @@ class WindowLearner(ReplayLearner):
                 "algorithm.siamese and algorithm.prediction train an encoder, and this policy has none: its vectors are seen as they are. "
                 "Set policy.encoders={SENSOR: mlp} or policy.memory.kind=gru"
             )
-        own = features.n_outputs, n_actions, (n_actions,) if discrete else (), seed, self.device
+        own = features.n_outputs, n_actions, self.learner.branches, seed, self.device
         bonuses = {"curiosity": make_curiosity(config.curiosity, *own), "rnd": make_rnd(config.rnd, *own)}
         self._bonuses = {name: bonus for name, bonus in bonuses.items() if bonus}
         encode = None if self.state_size else self.encoder.encode
@@ -183,14 +182,13 @@ class WindowLearner(ReplayLearner):
     def _for_parts(self, window: TensorWindow, critics: Seen, slow: Tensor) -> Window:
         """The steps after the burn-in, as bonuses and auxiliary losses take them."""
         first = self._burn_in
-        action = window.action[:, first:]
-        numbers = one_hot(action, self._n_actions).float() if self._discrete else action
+        numbers = self.learner.action_numbers(window.action[:, first:])
         return Window(
             from_step(window.obs, first),
             critics.features,
             slow,
             numbers,
-            (self._n_actions,) if self._discrete else (),
+            self.learner.branches,
             window.reward[:, first:],
             window.discount[:, first:] == 0,
             window.valid[:, first:],
@@ -198,7 +196,7 @@ class WindowLearner(ReplayLearner):
 
     def _q_of_numbers(self, features: Tensor, action: Tensor, target: bool) -> Tensor:
         """Values [N, M] by the critics, of actions as parts have them."""
-        return self.learner.critic_values({VECTOR: features}, action.argmax(-1) if self._discrete else action, target=target)
+        return self.learner.critic_values({VECTOR: features}, self.learner.stored_action(action), target=target)
 
     def _see(self, encoder: Representation, window: TensorWindow) -> Seen:
         """Features of a window after the burn-in."""

@@ -3,7 +3,16 @@
 from baldwin.networks import module, sensor_network  # noqa: F401 - they register themselves
 from baldwin.networks.actions import ActionMap, mask_logits
 from baldwin.networks.config import EncoderConfig, MemoryConfig, NetworkConfig, PolicyConfig
-from baldwin.networks.distributions import ActionDistribution, Sampler, make_sampler, spread_size, stored_columns, to_environment
+from baldwin.networks.distributions import (
+    ActionDistribution,
+    Categorical,
+    Gaussian,
+    Sampler,
+    make_sampler,
+    spread_size,
+    stored_columns,
+    to_environment,
+)
 from baldwin.networks.encoders import ENCODERS
 from baldwin.networks.greedy import REFERENCE, GreedyPolicy, Normalizer, ObservationBuffer
 from baldwin.networks.memory import MEMORIES
@@ -23,9 +32,11 @@ __all__ = [
     "ActionDistribution",
     "ActionMap",
     "Adam",
+    "Categorical",
     "EncoderConfig",
     "Features",
     "Forward",
+    "Gaussian",
     "GreedyPolicy",
     "Inputs",
     "MemoryConfig",

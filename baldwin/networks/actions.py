@@ -59,6 +59,7 @@ class ActionMap:
             named = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
             self.parts = {name: ActionMap(part, squash, head) for name, part in named}
             self.size = sum(part.size for part in self.parts.values())
+            self.bounded = all(part.bounded for part in self.parts.values())
         else:
             raise ConfigError(
                 f"no policy for the action space {space}: expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them. "
@@ -82,8 +83,24 @@ class ActionMap:
         """Flags of an action mask: one for each discrete choice."""
         return sum(part.mask_size for part in self.parts.values()) if self.parts else 0 if self.continuous else self.size
 
+    @property
+    def in_rows(self) -> bool:
+        """Actions have several parts, which learners store as rows of numbers (networks/distributions.py)."""
+        return self.mixed or isinstance(self.space, spaces.MultiDiscrete | spaces.MultiBinary)
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a stored row."""
+        if self.parts:
+            return sum(part.columns for part in self.parts.values())
+        if isinstance(self.space, spaces.MultiDiscrete):
+            return len(self.space.nvec)
+        return 1 if isinstance(self.space, spaces.Discrete) else self.size
+
     def empty_actions(self) -> NDArray[Any]:
-        """No actions, [0, size] or [0], as learners store them: continuous in [-1, 1], or indices."""
+        """No actions, [0, size] or [0], as learners store them: continuous in [-1, 1], indices, or rows of several parts."""
+        if self.in_rows:
+            return np.empty((0, self.columns), np.float32)
         return np.empty((0, self.size), np.float32) if self.continuous else np.empty(0, np.int64)
 
     @property

@@ -64,24 +64,24 @@ class Categorical:
     columns = 1
 
     def __init__(self, logits: Tensor) -> None:
-        self._logits = logits
+        self.logits = logits
 
     def mode(self) -> Tensor:
         """The best choice."""
-        return self._logits.argmax(-1, keepdim=True).float()
+        return self.logits.argmax(-1, keepdim=True).float()
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """By the largest of logits plus Gumbel noise."""
-        logits = self._logits.numpy()
+        logits = self.logits.numpy()
         return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(-1)[..., None], np.float32)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """log softmax of the chosen logit."""
-        return _CategoricalLogProb.apply(self._logits, action.long())  # type: ignore[no-any-return, no-untyped-call]
+        return _CategoricalLogProb.apply(self.logits, action.long())  # type: ignore[no-any-return, no-untyped-call]
 
     def entropy(self) -> Tensor:
         """- sum p log p."""
-        log_probs = torch.log_softmax(self._logits, -1)
+        log_probs = torch.log_softmax(self.logits, -1)
         return -(log_probs.exp() * log_probs).sum(-1)
 
 
@@ -133,25 +133,25 @@ class Gaussian:
     """Independent normals; `mean` [B, A], `log_std` [B, A] or [A]. `squashed`: the environment gets tanh of the number."""
 
     def __init__(self, mean: Tensor, log_std: Tensor, squashed: bool) -> None:
-        self._mean, self._log_std, self._squashed = mean, log_std, squashed
+        self.mean, self.log_std, self._squashed = mean, log_std, squashed
         self.columns = mean.shape[-1]
 
     def mode(self) -> Tensor:
         """The mean."""
-        return self._mean
+        return self.mean
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """mean + std noise."""
-        return _normal(self._mean.numpy(), np.exp(self._log_std.numpy()), rng)
+        return _normal(self.mean.numpy(), np.exp(self.log_std.numpy()), rng)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """The density of the number; of the squashed one, if it is squashed."""
-        normal: Tensor = _NormalLogProb.apply(action, self._mean, self._log_std)  # type: ignore[no-untyped-call]
+        normal: Tensor = _NormalLogProb.apply(action, self.mean, self.log_std)  # type: ignore[no-untyped-call]
         return normal - tanh_log_slope(action).sum(-1) if self._squashed else normal
 
     def entropy(self) -> Tensor:
         """Of the normals; that of squashed ones has no closed form."""
-        return (self._log_std + (0.5 + 0.5 * LOG_2PI)).sum(-1).expand(self._mean.shape[:-1])
+        return (self.log_std + (0.5 + 0.5 * LOG_2PI)).sum(-1).expand(self.mean.shape[:-1])
 
 
 class ActionDistribution:
@@ -163,30 +163,30 @@ class ActionDistribution:
         `log_std` [A]: of all continuous parts, one after the other, where the network gives only means (policy.head=deterministic).
         """
         spreads = iter([] if log_std is None else torch.split(log_std, _box_sizes(actions), -1))
-        self._parts = list(_parts(actions, out, mask, spreads))
+        self.parts = list(_parts(actions, out, mask, spreads))
 
     def mode(self) -> Tensor:
         """Greedy actions [B, columns]."""
-        return torch.cat([part.mode() for part in self._parts], -1)
+        return torch.cat([part.mode() for part in self.parts], -1)
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Actions [B, columns]; not differentiable."""
-        if len(self._parts) == 1:
-            return self._parts[0].sample(rng)
-        return np.concatenate([part.sample(rng) for part in self._parts], -1)
+        if len(self.parts) == 1:
+            return self.parts[0].sample(rng)
+        return np.concatenate([part.sample(rng) for part in self.parts], -1)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log-probability [B] of whole actions [B, columns]."""
-        if len(self._parts) == 1:
-            return self._parts[0].log_prob(action)
-        columns = torch.split(action, [part.columns for part in self._parts], -1)
-        return torch.stack([part.log_prob(own) for part, own in zip(self._parts, columns, strict=True)]).sum(0)
+        if len(self.parts) == 1:
+            return self.parts[0].log_prob(action)
+        columns = torch.split(action, [part.columns for part in self.parts], -1)
+        return torch.stack([part.log_prob(own) for part, own in zip(self.parts, columns, strict=True)]).sum(0)
 
     def entropy(self) -> Tensor:
         """Entropy [B] of the joint distribution."""
-        if len(self._parts) == 1:
-            return self._parts[0].entropy()
-        return torch.stack([part.entropy() for part in self._parts]).sum(0)
+        if len(self.parts) == 1:
+            return self.parts[0].entropy()
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
 
 Sampler = Callable[[Tensor, Tensor | None, np.random.Generator], NDArray[np.float32]]
@@ -243,11 +243,7 @@ def spread_size(actions: ActionMap) -> int:
 
 def stored_columns(actions: ActionMap) -> int:
     """Numbers of a stored action."""
-    if actions.parts:
-        return sum(stored_columns(part) for part in actions.parts.values())
-    if isinstance(actions.space, spaces.MultiDiscrete):
-        return len(actions.space.nvec)
-    return 1 if isinstance(actions.space, spaces.Discrete) else actions.size
+    return actions.columns
 
 
 def to_environment(actions: ActionMap, stored: NDArray[Any]) -> NDArray[Any]:

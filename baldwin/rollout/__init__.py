@@ -1,6 +1,7 @@
 """The only place where environments are stepped: whole episodes, and segments that continue from job to job."""
 
 from baldwin.rollout.episodes import RolloutSpec
+from baldwin.rollout.exploration import Exploration
 from baldwin.rollout.jobs import RolloutJob
 from baldwin.rollout.reference import reference_batch
 from baldwin.rollout.results import RESULT, RETURN, mean_results, weigh_objectives
@@ -35,6 +36,7 @@ __all__ = [
     "START_OBS",
     "CollectJob",
     "EpisodePosition",
+    "Exploration",
     "RolloutJob",
     "RolloutSpec",
     "RolloutWorker",

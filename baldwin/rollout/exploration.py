@@ -7,23 +7,47 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
 from baldwin.networks import ActionMap, mask_logits
-from baldwin.ops.targets import split_gaussian, tanh_gaussian_log_prob
+from baldwin.ops.targets import MAX_ACTION, split_gaussian, tanh_gaussian_log_prob
 
 Exploration = Literal["greedy", "random", "noise", "sample", "epsilon", "distribution"]
 Amount = float | tuple[float, ...]
 
 
 def random_actions(act: ActionMap, count: int, mask: Tensor | None, rng: np.random.Generator) -> NDArray[Any]:
-    """Uniform over the Box, or over the legal choices."""
+    """Uniform over the Box, or over the legal choices; rows, where actions have several parts."""
+    if act.parts:
+        masks = [own for _, own in act.slices(torch.empty(count, act.outputs), mask)]
+        own = [random_actions(part, count, m, rng) for part, m in zip(act.parts.values(), masks, strict=True)]
+        return np.concatenate([_row(part, actions) for part, actions in zip(act.parts.values(), own, strict=True)], 1)
+    if isinstance(act.space, spaces.MultiDiscrete):
+        legal = (
+            [torch.ones(count, int(n), dtype=torch.bool) for n in act.space.nvec]
+            if mask is None
+            else torch.split(mask, act.space.nvec.tolist(), -1)
+        )
+        return np.stack([_legal(own, rng) for own in legal], 1).astype(np.float32)
     if act.continuous:
         return rng.uniform(-1, 1, (count, act.size)).astype(np.float32)
     if mask is None:
         return rng.integers(0, act.size, count)
-    return np.asarray(np.where(mask.numpy(), rng.random((count, act.size)), -1.0).argmax(1))
+    return _legal(mask, rng)
+
+
+def _legal(mask: Tensor, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A legal choice each, uniformly; `mask` [count, n]."""
+    return np.asarray(np.where(mask.numpy(), rng.random(tuple(mask.shape)), -1.0).argmax(1))
+
+
+def _row(act: ActionMap, actions: NDArray[Any]) -> NDArray[np.float32]:
+    """Random actions of a part as rows: numbers of a Box before they are squashed, so that they are uniform after it."""
+    if act.continuous:
+        return np.asarray(np.arctanh(np.clip(actions, -MAX_ACTION, MAX_ACTION)), np.float32)
+    return np.asarray(actions.reshape(len(actions), -1), np.float32)
 
 
 def policy_actions(
@@ -52,6 +76,21 @@ def policy_actions(
 def log_probs(act: ActionMap, explore: Exploration, amount: Amount, out: Tensor, mask: Tensor | None, actions: NDArray[Any]) -> Tensor:
     """Log-probabilities [L] of actions that were sampled, random or epsilon-greedy, given the actor's outputs [L, out]."""
     chosen = torch.from_numpy(np.asarray(actions))
+    if act.parts:
+        masks = [own for _, own in act.slices(torch.empty(len(chosen), act.outputs), mask)]
+        columns = torch.split(chosen, [part.columns for part in act.parts.values()], -1)
+        each = [
+            log_probs(part, explore, amount, out, m, own.numpy()) for part, m, own in zip(act.parts.values(), masks, columns, strict=True)
+        ]
+        return torch.stack(each).sum(0)
+    if isinstance(act.space, spaces.MultiDiscrete):
+        sizes = act.space.nvec.tolist()
+        choices = (
+            [torch.full((len(chosen),), float(n)) for n in sizes]
+            if mask is None
+            else [m.sum(-1).float() for m in torch.split(mask, sizes, -1)]
+        )
+        return -torch.stack(choices).log().sum(0)
     if act.continuous:
         if explore == "random":
             return torch.full((len(chosen),), -act.size * math.log(2.0))

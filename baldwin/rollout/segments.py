@@ -109,7 +109,7 @@ class CollectJob:
 
     def to_environment(self, act: ActionMap, actions: NDArray[Any]) -> NDArray[Any]:
         """What the environments take for actions as the learner knows them."""
-        return to_environment(act, actions) if self.explore == "distribution" else act.unscale_action(actions)
+        return to_environment(act, actions) if self.explore == "distribution" or act.in_rows else act.unscale_action(actions)
 
 
 def env_seed(seed: int, env: int) -> NDArray[np.int64]:

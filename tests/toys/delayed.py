@@ -113,3 +113,25 @@ class BlindCliffwalk(gym.Env[np.ndarray, Any]):
 
     def _see(self) -> np.ndarray:
         return np.eye(self._states, dtype=np.float32)[self._at]
+
+
+class Dart(gym.Env[np.ndarray, Any]):
+    """One throw: choose the board that shines, and hit its middle, which lies elsewhere on each. A choice and a number that only pay together."""
+
+    def __init__(self, masked: bool = False) -> None:
+        self.observation_space = spaces.Box(-1, 1, (3,), np.float32)
+        self.action_space = spaces.Dict({"aim": spaces.Box(-2, 2, (1,), np.float32), "board": spaces.Discrete(3)})
+        self._masked = masked
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._board = int(self.np_random.integers(3))
+        return np.eye(3, dtype=np.float32)[self._board], self._info()
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        middle = (-1.5, 0.5, 1.5)[self._board]
+        reward = 1.0 - min(1.0, abs(float(action["aim"][0]) - middle)) if int(action["board"]) == self._board else 0.0
+        return np.zeros(3, np.float32), reward, True, False, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": {"board": np.arange(3) <= self._board}} if self._masked else {}
