@@ -88,6 +88,10 @@ class MemoryConfig(ModuleConfig):
 
     kind: str = Field(NONE, description="none, lstm, gru, attention, module for your own nn.Module, or a plugin's")
     size: PositiveInt = Field(64, description="Units")
+    keep_bias: float = Field(
+        0.0,
+        description="lstm, gru: added at the start to the gate that keeps the memory; about log T remembers for T steps (arXiv 1804.11188)",
+    )
     window: PositiveInt = Field(16, description="attention: steps that it looks at")
     heads: PositiveInt = Field(4, description="attention: heads")
 

@@ -41,13 +41,15 @@ class Memory(Protocol):
 class LSTM:
     """torch.nn.LSTMCell: gates i, f, g, o; the state is h, then c."""
 
-    def __init__(self, n_inputs: int, size: int) -> None:
-        self.n_outputs, self.state_size, self._bound = size, 2 * size, 1 / math.sqrt(size)
+    def __init__(self, n_inputs: int, size: int, keep_bias: float = 0.0) -> None:
+        self.n_outputs, self.state_size, self._bound, self._keep_bias = size, 2 * size, 1 / math.sqrt(size), keep_bias
         self.shapes: tuple[Shape, ...] = ((4 * size, n_inputs), (4 * size,), (4 * size, size), (4 * size,))
 
     def init(self, rng: np.random.Generator) -> list[NDArray[np.float64]]:
-        """Uniform within 1 / sqrt(size), as torch does."""
-        return [rng.uniform(-self._bound, self._bound, math.prod(shape)) for shape in self.shapes]
+        """Uniform within 1 / sqrt(size), as torch does; `keep_bias` on the gate that keeps the memory, the second one."""
+        found = [rng.uniform(-self._bound, self._bound, math.prod(shape)) for shape in self.shapes]
+        found[1][self.n_outputs : 2 * self.n_outputs] += self._keep_bias
+        return found
 
     def bind(self, tensors: Tensors) -> Recall:
         """c' = f c + i g; h' = o tanh(c')."""
@@ -66,13 +68,15 @@ class LSTM:
 class GRU:
     """torch.nn.GRUCell: gates r, z, n."""
 
-    def __init__(self, n_inputs: int, size: int) -> None:
-        self.n_outputs, self.state_size, self._bound = size, size, 1 / math.sqrt(size)
+    def __init__(self, n_inputs: int, size: int, keep_bias: float = 0.0) -> None:
+        self.n_outputs, self.state_size, self._bound, self._keep_bias = size, size, 1 / math.sqrt(size), keep_bias
         self.shapes: tuple[Shape, ...] = ((3 * size, n_inputs), (3 * size,), (3 * size, size), (3 * size,))
 
     def init(self, rng: np.random.Generator) -> list[NDArray[np.float64]]:
-        """Uniform within 1 / sqrt(size), as torch does."""
-        return [rng.uniform(-self._bound, self._bound, math.prod(shape)) for shape in self.shapes]
+        """Uniform within 1 / sqrt(size), as torch does; `keep_bias` on the gate that keeps the memory, the second one."""
+        found = [rng.uniform(-self._bound, self._bound, math.prod(shape)) for shape in self.shapes]
+        found[1][self.n_outputs : 2 * self.n_outputs] += self._keep_bias
+        return found
 
     def bind(self, tensors: Tensors) -> Recall:
         """h' = (1 - z) n + z h."""
@@ -145,6 +149,6 @@ def _attention(config: MemoryConfig, n_inputs: int) -> Attention:
     return Attention(n_inputs, config.size, config.window, config.heads)
 
 
-MEMORIES.add("lstm", lambda config, n_inputs: LSTM(n_inputs, config.size))
-MEMORIES.add("gru", lambda config, n_inputs: GRU(n_inputs, config.size))
+MEMORIES.add("lstm", lambda config, n_inputs: LSTM(n_inputs, config.size, config.keep_bias))
+MEMORIES.add("gru", lambda config, n_inputs: GRU(n_inputs, config.size, config.keep_bias))
 MEMORIES.add("attention", _attention)
