@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from baldwin.algorithm import ALGORITHMS
-from baldwin.cli.main import repeat_options
+from baldwin.cli.options import repeat_options
 from baldwin.config import config_schema, dump_config, list_presets, load_config, read_config
 from baldwin.config.load import parse_override
 from baldwin.config.merge import merge
