@@ -70,5 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or "local_ray" in fixtures  # also through ray_address
         ):
             item.add_marker(pytest.mark.xdist_group("ray"))
+        elif item.path.parent.name == "contracts" and "name" in params:  # an algorithm's tests compare with the same run of it
+            item.add_marker(pytest.mark.xdist_group(f"contracts {params['name']}"))
         elif "quiet" in fixtures and ("kind" in params or "backend" in params):  # what several tests compare with is made once
             item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {params.get('kind', params.get('backend'))}"))

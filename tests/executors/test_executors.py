@@ -22,7 +22,7 @@ from baldwin.rollout import RolloutJob, RolloutSpec
 from baldwin.types import CENTER, Executor, Perturbation, Result, Shared, Trial
 from tests.toys.sphere import Misbehaving, SphereWorker
 
-ALL = [("inline", 1), ("virtual", 3), ("process", 2), ("ray", 2)]
+ALL = [("inline", 1), ("virtual", 3), ("process", 2), ("ray", 1)]
 PLAN = RolloutSpec("train", 0, np.zeros(2, np.int64), 0)
 CENTER_ARRAYS = {"params": np.zeros(4, np.float32), "obs_moments": np.zeros(3)}
 

@@ -144,7 +144,7 @@ def test_with_the_last_node_gone_the_run_waits_for_another(
 
 def test_kill_9_of_the_driver_and_resume_with_other_workers(quiet: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    options = ["env.id=Hopper-v5", "env.max_episode_steps=60", *SMALL, "executor.name=ray", "executor.workers=2"]
+    options = ["env.id=Hopper-v5", "env.max_episode_steps=25", *SMALL, "executor.name=ray", "executor.workers=2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"], stdout=subprocess.DEVNULL
     )

@@ -39,7 +39,7 @@ SMALL = [
 
 
 def small(env: str = "Hopper-v5", *overrides: str, backend: str = "auto") -> RunConfig:
-    return load_config(None, [], [f"env.id={env}", f"env.backend={backend}", "env.max_episode_steps=60", *SMALL, *overrides])
+    return load_config(None, [], [f"env.id={env}", f"env.backend={backend}", "env.max_episode_steps=25", *SMALL, *overrides])
 
 
 def train_run(config: RunConfig, out: Path, **kwargs: Any) -> Run:
