@@ -127,7 +127,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
 
     @property
     def gradient_steps(self) -> int:
-        """Gradient steps made."""
+        """Updates that the learner has made so far."""
         return self.learner.updates
 
     @property

@@ -78,7 +78,7 @@ class MLPEncoder:
 
 
 class Conv(NamedTuple):
-    """One convolution layer; sizes are those of both sides."""
+    """One convolution layer; kernel, stride and padding are the same for both sides."""
 
     channels: int
     kernel: int
