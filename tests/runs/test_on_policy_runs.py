@@ -187,7 +187,10 @@ def score(*options: str, out: Path) -> float:
 
 @pytest.mark.parametrize(
     ("algorithm", "steps"),
-    [("ppo", 60_000), ("a2c", 150_000), ("reinforce", 100_000), ("impala", 150_000), ("dqn", 60_000), ("a3c", 150_000)],
+    [
+        *(("ppo", 60_000), ("a2c", 150_000), ("reinforce", 100_000), ("impala", 150_000), ("dqn", 60_000)),
+        pytest.param("a3c", 150_000, marks=pytest.mark.slow),  # the loss of A2C, and the lag of IMPALA; its contracts have a toy
+    ],
 )
 def test_cartpole_is_solved(algorithm: str, steps: int, tmp_path: Path) -> None:
     """475 within so many steps, as the preset is."""

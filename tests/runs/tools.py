@@ -83,16 +83,21 @@ def shown(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def assassin(victims: int) -> Iterator[list[int]]:
-    """Kills a worker process now and then, up to so many; gives the list of the dead."""
+    """Kills a worker process now and then, up to so many; gives the list of the dead.
+
+    After ever longer pauses: on a fast machine the first worker dies before the run is over, on a slow one the last dies at work.
+    """
     killed: list[int] = []
     over = threading.Event()
 
     def work() -> None:
-        while not over.wait(0.25):
+        pause = 0.05
+        while not over.wait(pause) and len(killed) < victims:
             children = mp.active_children()
-            if children and children[0].pid and len(killed) < victims:
+            if children and children[0].pid:
                 os.kill(children[0].pid, signal.SIGKILL)
                 killed.append(children[0].pid)
+                pause *= 2
 
     thread = threading.Thread(target=work)
     thread.start()
