@@ -58,8 +58,10 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return RunsWhenAsked(lambda kind: train_run(small(kind), folder / kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("executor", "workers"), [("process", 1), ("process", 3), ("virtual", 4)])  # on Ray: tests/contracts
+@pytest.mark.parametrize(  # other learners on simulated workers, and on Ray: tests/contracts
+    ("kind", "executor", "workers"),
+    [("td3", "process", 1), ("td3", "virtual", 4), *((kind, "process", 3) for kind in KINDS)],
+)
 def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, executor: str, workers: int, tmp_path: Path) -> None:
     run = train_run(small(kind, f"executor.name={executor}", f"executor.workers={workers}"), tmp_path / "run")
     assert run.params_sha256() == quiet[kind].params_sha256()
