@@ -1,4 +1,4 @@
-"""python -m baldwin."""
+"""Lets `python -m baldwin` run the command line."""
 
 from baldwin.cli.main import main
 

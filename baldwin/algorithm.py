@@ -18,7 +18,7 @@ from baldwin.errors import BaldwinError, TicketError
 from baldwin.networks import ActionMap, PolicyConfig
 from baldwin.observations import Observation
 from baldwin.opponents import OpponentsConfig
-from baldwin.registry import Registry
+from baldwin.registry import ConfigEntry, Registry
 from baldwin.types import CENTER, Algorithm, Arrays, Individual, Job, Metrics, Outcome, Shared, State
 
 FAILURE_WINDOW = 100  # jobs
@@ -87,25 +87,14 @@ class BuildContext:
 
 
 @dataclass(frozen=True, slots=True)
-class AlgorithmEntry:
+class AlgorithmEntry(ConfigEntry[AlgorithmConfig]):
     """One algorithm of the registry."""
 
-    config: type[AlgorithmConfig]
     build: Callable[[Any, BuildContext], Algorithm]
     family: Literal["strategy", "learner", "hybrid"]
     paper: str
     asynchronous: bool = False  # results take effect in the order of arrival, so that it decides the outcome
     make_strategy: Callable[..., Any] | None = None  # of a strategy: (center, config, shapes, seed) -> ask/tell over vectors
-
-    @property
-    def name(self) -> str:
-        """The value of `algorithm.name`."""
-        return str(self.config.model_fields["name"].default)
-
-    @property
-    def summary(self) -> str:
-        """The first line of the config's docstring."""
-        return (self.config.__doc__ or "").split("\n")[0]
 
 
 ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")

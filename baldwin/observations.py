@@ -107,7 +107,7 @@ class ObservationSpec:
 
     @cached_property
     def images(self) -> tuple[Sensor, ...]:
-        """The image sensors."""
+        """The sensors that are images, in the order of `sensors`."""
         return tuple(s for s in self.sensors if s.is_image)
 
     @cached_property

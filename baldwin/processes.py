@@ -21,10 +21,13 @@ VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_T
 
 
 def worker_context(preload: str = WORKER_MODULE) -> Any:
-    """Where to make worker processes: they fork from a clean server with this module, quick to replace, and no inherited locks."""
+    """Where to make worker processes: they fork from a clean server with this module, quick to replace, and no inherited locks.
+
+    One server serves all executors of this process, so it has what a run's workers need whoever starts it.
+    """
     if sys.platform == "linux":
         context = mp.get_context("forkserver")
-        context.set_forkserver_preload([preload])
+        context.set_forkserver_preload([WORKER_MODULE, preload])
         return context
     return mp.get_context("spawn")
 

@@ -8,16 +8,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from typing import Generic, TypeVar
 
+from pydantic import BaseModel
+
 from baldwin.errors import BaldwinError, ConfigError, pick
 
 T = TypeVar("T")
+C = TypeVar("C", bound=BaseModel)
 
 PLUGINS = "baldwin.plugins"
 log = logging.getLogger("baldwin")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry(Generic[C]):
+    """An entry of a registry that is named and described by the config model of its part."""
+
+    config: type[C]
+
+    @property
+    def name(self) -> str:
+        """The default of the config's field `name`, by which a config file chooses the part."""
+        return str(self.config.model_fields["name"].default)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the config's docstring, which `baldwin list` shows."""
+        return (self.config.__doc__ or "").split("\n")[0]
 
 
 class Registry(Mapping[str, T], Generic[T]):

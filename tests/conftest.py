@@ -30,8 +30,16 @@ def _ray_is_left_behind() -> Iterator[None]:
 
 @pytest.fixture
 def local_ray(_ray_is_left_behind: None) -> None:
-    """A real Ray on this machine, started once for all tests that want one; executors join it."""
+    """A real Ray on this machine, started once for all tests that want one; executors of this process join it."""
     connect(ExecutorConfig(name="ray", workers=4))
+
+
+@pytest.fixture
+def ray_address(local_ray: None) -> str:
+    """Where another process joins it; a Ray of its own would take longer to start than most tests take."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
 
 
 @pytest.fixture(autouse=True)
@@ -59,8 +67,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif (
             item.path.stem == "test_ray"
             or any(isinstance(value, str) and value == "ray" for value in params.values())
-            or "local_ray" in fixtures
+            or "local_ray" in fixtures  # also through ray_address
         ):
             item.add_marker(pytest.mark.xdist_group("ray"))
+        elif item.path.parent.name == "contracts" and "name" in params:  # an algorithm's tests compare with the same run of it
+            item.add_marker(pytest.mark.xdist_group(f"contracts {params['name']}"))
         elif "quiet" in fixtures and ("kind" in params or "backend" in params):  # what several tests compare with is made once
             item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {params.get('kind', params.get('backend'))}"))

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from baldwin.cli.console import Json, out
+from baldwin.cli.console import out
+from baldwin.cli.options import Json
 
 cluster = typer.Typer(help="Look at a Ray cluster.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -120,7 +120,7 @@ class DMControlEnv(gym.Env[Any, NDArray[Any]]):
         return self._observe(step), float(step.reward), terminated, step.last() and not terminated, {}
 
     def render(self) -> Any:
-        """A picture."""
+        """The scene as an image [height, width, 3] of uint8."""
         return self._draw(**FILM)
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ class Connector(Protocol):
         """A connection for one match, ready for `begin`; it is closed at the end."""
 
     def close(self) -> None:
-        """No more connections."""
+        """Stop listening, and close all connections."""
 
 
 class LiveWorld(World):

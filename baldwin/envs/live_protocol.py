@@ -83,7 +83,7 @@ class Connection(NamedTuple):
     frames: str = JSON
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message."""
+        """Encode a message as the connection's frames say, and send it."""
         await self.socket.send(encode(message, self.frames))
 
     async def receive(self, kind: str) -> dict[str, Any]:

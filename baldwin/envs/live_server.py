@@ -115,7 +115,7 @@ class LiveServer:
         return dict(self.counts) | latency_percentiles(self.latencies)
 
     async def _serve(self, socket: Any) -> None:
-        """Whoever connected."""
+        """One connection from its `hello` to its end: it plays a game of its own."""
         from websockets.exceptions import ConnectionClosed
 
         game, connection = self._make_game(), Connection(socket)

@@ -58,7 +58,7 @@ class _PettingZooWorld(World):
         self.players = [_player(env, name) for name in env.possible_agents]
 
     def close(self) -> None:
-        """Close the game."""
+        """Close the game and its window."""
         self.env.close()
 
     def render(self) -> Any:

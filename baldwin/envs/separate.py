@@ -62,7 +62,7 @@ class SeparateEnvs:
         )
 
     def close(self) -> None:
-        """Close the simulators."""
+        """Close every copy of the environment."""
         for env in self._envs:
             env.close()
 

@@ -146,7 +146,7 @@ class VectorEnv(Protocol):
         """Step these copies with the actions [k, ...]."""
 
     def close(self) -> None:
-        """Close the simulators."""
+        """Close the simulators of all copies."""
 
 
 class OpponentPolicies(Protocol):

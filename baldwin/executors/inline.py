@@ -25,7 +25,7 @@ class InlineExecutor:
 
     @property
     def workers(self) -> int:
-        """One: this process."""
+        """Always one: the process of the caller."""
         return 1
 
     @property

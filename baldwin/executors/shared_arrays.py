@@ -78,7 +78,7 @@ class SharedStore:
             self.dropped.remove(shared)
 
     def close(self) -> None:
-        """Free everything."""
+        """Free the shared memory of all values, also of those that workers may still read."""
         for shared in [*self.kept, *self.dropped]:
             shared.free()
         self.kept = []

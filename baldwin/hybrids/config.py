@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
 from baldwin.algorithm import ALGORITHMS, AlgorithmConfig, FailureLimits
-from baldwin.learners import CriticConfig, SACUpdateConfig, TD3UpdateConfig
+from baldwin.learners import ActorCriticConfig, CriticConfig, SACUpdateConfig, TD3UpdateConfig
 from baldwin.learners.off_policy import check_head
 from baldwin.networks import PolicyConfig
 
@@ -30,35 +30,41 @@ NO_PRIORITIES = (
     "which would have to share the priorities. Leave prioritized out"
 )
 NoDelay = Annotated[int, AfterValidator(_refuse_delay)]
-THREADS_OF_A_JOB = "CPU threads of a job's gradient steps: the executor brings the cores"
 
 
-class HybridTD3Config(TD3UpdateConfig):
+class HybridLearnerConfig(ActorCriticConfig):
+    """What the update of every learner is within a hybrid."""
+
+    policy_delay: NoDelay = Field(1, exclude=True)
+    critic: HybridCriticConfig = HybridCriticConfig()
+    threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
+
+    def with_noise_unit(self, unit: float) -> Self:
+        """The same with target noise, if there is any, given in units of actions, where half their range is `unit`."""
+        return self
+
+
+class HybridTD3Config(HybridLearnerConfig, TD3UpdateConfig):
     """TD3 as the gradient learner. Defaults as in AES-RL's configuration files."""
 
     name: Literal["td3"] = "td3"
-    policy_delay: NoDelay = Field(1, exclude=True)
-    critic: HybridCriticConfig = HybridCriticConfig()
     actor_lr: float = Field(1e-3, gt=0)
     critic_lr: float = Field(1e-3, gt=0)
-    threads: PositiveInt | Literal["auto"] = Field(1, description=THREADS_OF_A_JOB)
 
     def with_noise_unit(self, unit: float) -> Self:
         """The same with target noise given in units of actions, where half their range is `unit`."""
         return self.model_copy(update={"target_noise": self.target_noise / unit, "target_noise_clip": self.target_noise_clip / unit})
 
 
-class HybridSACConfig(SACUpdateConfig):
+class HybridSACConfig(HybridLearnerConfig, SACUpdateConfig):
     """SAC as the gradient learner; its temperature follows the entropy of the critics' target policy."""
 
     name: Literal["sac"] = "sac"
-    policy_delay: NoDelay = Field(1, exclude=True)
-    critic: HybridCriticConfig = HybridCriticConfig()
-    threads: PositiveInt | Literal["auto"] = Field(1, description=THREADS_OF_A_JOB)
 
-    def with_noise_unit(self, unit: float) -> Self:
-        """SAC has no target noise."""
-        return self
+
+AnyLearnerConfig = HybridTD3Config | HybridSACConfig
+LEARNERS = tuple(str(config.model_fields["name"].default) for config in get_args(AnyLearnerConfig))  # those that a hybrid takes
+DEFAULT_LEARNER = HybridTD3Config()
 
 
 class HybridConfig(AlgorithmConfig, FailureLimits):
@@ -76,7 +82,7 @@ class HybridConfig(AlgorithmConfig, FailureLimits):
     behaviour: Literal["fixed", "faithful"] = Field(
         "fixed", description="What the switches below mean that are not set: see docs/algorithms.md"
     )
-    learner: Annotated[HybridTD3Config | HybridSACConfig, Field(discriminator="name")] = HybridTD3Config()
+    learner: Annotated[AnyLearnerConfig, Field(discriminator="name")] = DEFAULT_LEARNER
     inheritance: Literal["lamarckian", "baldwinian", "darwinian"] = Field(
         "lamarckian",
         description="What the distribution is updated by, of an individual that learned: its new parameters; the parameters it was drawn with, "
@@ -104,19 +110,21 @@ class HybridConfig(AlgorithmConfig, FailureLimits):
         value = {"name": value} if isinstance(value, str) else value
         if not isinstance(value, Mapping):
             return value
-        name = value.get("name", "td3")
-        if name in ALGORITHMS and name not in ("td3", "sac"):
+        named = {"name": DEFAULT_LEARNER.name, **value}
+        if named["name"] in ALGORITHMS and named["name"] not in LEARNERS:
             raise ValueError(
-                f"expected td3 or sac, whose critics learn from the hybrid's replay buffer; {name} does not improve an actor so"
+                f"expected {' or '.join(LEARNERS)}, whose critics learn from the hybrid's replay buffer; "
+                f"{named['name']} does not improve an actor so"
             )
-        return {"name": "td3", **value}
+        return named
 
     @classmethod
     def policy_defaults_for(cls, section: Mapping[str, Any]) -> dict[str, Any]:
-        """SAC needs a Gaussian head."""
-        chosen = section.get("learner", "td3")
-        name = chosen.get("name", "td3") if isinstance(chosen, Mapping) else chosen
-        return cls.policy_defaults | ({"head": "gaussian"} if name == "sac" else {})
+        """Those of every hybrid, with the head that the learner trains."""
+        chosen = section.get("learner", DEFAULT_LEARNER.name)
+        name = chosen.get("name", DEFAULT_LEARNER.name) if isinstance(chosen, Mapping) else chosen
+        head = ALGORITHMS[name].config.policy_defaults.get("head") if name in LEARNERS else None
+        return cls.policy_defaults | ({"head": head} if head else {})
 
     def check(self, policy: PolicyConfig, generations_kept: int) -> None:
         """The policy's head must fit the learner."""

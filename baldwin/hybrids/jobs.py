@@ -43,7 +43,7 @@ class TrainCritic:
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """Its only ticket."""
+        """Its ticket: such a job has one outcome."""
         return (self.ticket,)
 
     def run(self, worker: Worker | None = None) -> list[Outcome]:

@@ -36,7 +36,7 @@ class A2CConfig(OneStepConfig, SynchronousConfig):
     rollout_length: PositiveInt = Field(5, description="Steps of each environment in a segment")
 
     def make_learner(self, policy: PolicyConfig, **parts: Any) -> A2C:
-        """A new learner."""
+        """A new learner with this config; `parts` are the other arguments of its class."""
         return A2C(policy, self, **parts)
 
 

@@ -40,7 +40,7 @@ class A3CConfig(OneStepConfig):
     rollout_length: PositiveInt = Field(20, description="Steps of each environment in a segment")
 
     def make_learner(self, policy: PolicyConfig, **parts: Any) -> A3C:
-        """A new learner."""
+        """A new learner with this config; `parts` are the other arguments of its class."""
         return A3C(policy, self, **parts)
 
     def check(self, policy: PolicyConfig, generations_kept: int) -> None:
@@ -198,7 +198,7 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
         return metrics
 
     def state_dict(self) -> State:
-        """And open jobs."""
+        """The state of every policy-gradient algorithm, and what open jobs were given."""
         return super().state_dict() | {"pending": {str(ticket): asdict(p) for ticket, p in self._pending.items()}}
 
     def load_state_dict(self, state: State) -> None:

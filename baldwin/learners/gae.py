@@ -37,7 +37,7 @@ class SynchronousConfig(GAEConfig):
 
     @property
     def lag(self) -> int:
-        """`actor_lag`."""
+        """How many updates old the collecting policy may be: `actor_lag`."""
         return self.actor_lag
 
 

@@ -38,7 +38,7 @@ class IMPALAConfig(SegmentConfig):
     max_grad_norm: PositiveFloat | None = Field(40.0, description="Gradients are scaled down to this norm; null: never")
 
     def make_learner(self, policy: PolicyConfig, **parts: Any) -> IMPALA:
-        """A new learner."""
+        """A new learner with this config; `parts` are the other arguments of its class."""
         return IMPALA(policy, self, **parts)
 
 

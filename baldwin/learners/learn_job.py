@@ -60,7 +60,7 @@ class LearnJob:
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """Its only ticket."""
+        """Its ticket: such a job has one outcome."""
         return (self.ticket,)
 
     def run(self, worker: Worker | None) -> list[Outcome]:

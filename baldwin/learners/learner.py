@@ -105,7 +105,7 @@ class Learner(TransitionLearner):
         self.critic = StackedNetwork(critic_net, params, config.critic_lr, self.device)
 
     def networks(self) -> dict[str, StackedNetwork]:
-        """Critics and actors."""
+        """The stacked critics and the stacked actors, as `critic` and `actor`."""
         return {"critic": self.critic, "actor": self.actor}
 
     def train(self, sampler: BatchSampler, k: int) -> Metrics:

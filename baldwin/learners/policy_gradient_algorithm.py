@@ -83,17 +83,17 @@ class SegmentConfig(OnPolicyConfig):
 
     @property
     def env_count(self) -> int:
-        """`n_envs`."""
+        """Environments that collect for the learner, over all jobs."""
         return self.n_envs
 
     @property
     def envs_per_job(self) -> int:
-        """`block`."""
+        """Environments that one job steps side by side."""
         return self.block
 
     @property
     def segment_length(self) -> int | None:
-        """`rollout_length`."""
+        """Steps of each environment in a job; None: whole episodes."""
         return self.rollout_length
 
 
@@ -127,7 +127,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
 
     @property
     def gradient_steps(self) -> int:
-        """Gradient steps made."""
+        """Updates that the learner has made so far."""
         return self.learner.updates
 
     @property

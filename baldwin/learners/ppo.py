@@ -50,12 +50,12 @@ class PPOConfig(SynchronousConfig):
             )
 
     def make_learner(self, policy: PolicyConfig, **parts: Any) -> PPO:
-        """A new learner."""
+        """A new learner with this config; `parts` are the other arguments of its class."""
         return PPO(policy, self, **parts)
 
 
 class PPO(GAELearner):
-    """Epochs of minibatches."""
+    """Several epochs of minibatches over each batch, with a clipped probability ratio."""
 
     config: PPOConfig
 

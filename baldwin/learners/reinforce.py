@@ -32,11 +32,11 @@ class REINFORCEConfig(OnPolicyConfig):
 
     @property
     def env_count(self) -> int:
-        """`episodes_per_update`."""
+        """One environment for each episode of an update."""
         return self.episodes_per_update
 
     def make_learner(self, policy: PolicyConfig, **parts: Any) -> REINFORCE:
-        """A new learner."""
+        """A new learner with this config; `parts` are the other arguments of its class."""
         return REINFORCE(policy, self, n_values=None if self.baseline else 0, **parts)
 
 

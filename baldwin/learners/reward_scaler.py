@@ -41,7 +41,7 @@ class RewardScaler:
         self._sums[list(envs)] = 0.0
 
     def state_dict(self) -> State:
-        """Sums and statistics."""
+        """The discounted sums of the open episodes [n_envs, 1], and the moments of all sums so far."""
         return {"sums": self._sums.copy(), "moments": self._moments.pack()}
 
     def load_state_dict(self, state: State) -> None:

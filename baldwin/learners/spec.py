@@ -16,7 +16,7 @@ class UpdateConfig(Protocol):
     """The config of an update rule, which knows its learner."""
 
     def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> Learner:
-        """A new learner."""
+        """A new learner with fresh networks for these observations and actions, and random numbers of this seed."""
 
     def resolved(self) -> LearnerConfig:
         """The same with `auto` replaced by what it means on this machine."""

@@ -45,7 +45,7 @@ class TD3Config(OffPolicyConfig, TD3UpdateConfig):
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation of the noise on actions while collecting")
 
     def exploration_at(self, env_steps: int) -> float:
-        """`exploration_noise`."""
+        """The standard deviation of the noise on actions, the same at all times."""
         return self.exploration_noise
 
 

@@ -39,7 +39,7 @@ class Part(Protocol):
         """Log-probability [B] of an action [B, columns]."""
 
     def entropy(self) -> Tensor:
-        """Entropy [B]."""
+        """Entropy of each row's distribution, [B]."""
 
 
 class _CategoricalLogProb(torch.autograd.Function):
@@ -67,7 +67,7 @@ class Categorical:
         self.logits = logits
 
     def mode(self) -> Tensor:
-        """The best choice."""
+        """The index of the largest logit, as a float: [B, 1]."""
         return self.logits.argmax(-1, keepdim=True).float()
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -137,7 +137,7 @@ class Gaussian:
         self.columns = mean.shape[-1]
 
     def mode(self) -> Tensor:
-        """The mean."""
+        """The mean of the Gaussian, [B, A]."""
         return self.mean
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:

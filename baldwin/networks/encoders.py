@@ -55,11 +55,11 @@ class FlatEncoder:
         self.reference: Tensor | None = None
 
     def init(self, rng: np.random.Generator) -> list[NDArray[np.float64]]:
-        """There are none."""
+        """No tensors: it has no parameters."""
         return []
 
     def bind(self, tensors: Tensors) -> Encode:
-        """Flatten."""
+        """A function that flattens sensors [N, B, ...] to [N, B, size]."""
         return lambda x: x.flatten(2)
 
 
@@ -89,7 +89,7 @@ class MLPEncoder:
 
 
 class Conv(NamedTuple):
-    """One convolution."""
+    """One convolution layer; kernel, stride and padding are the same for both sides."""
 
     channels: int
     kernel: int

@@ -36,7 +36,7 @@ class Network(Protocol):
     state_size: int  # numbers that it carries from step to step; 0: it has no memory
 
     def init(self, seed: int, stream: Stream = Stream.INIT) -> NDArray[np.float32]:
-        """Fresh parameters [D]."""
+        """Freshly initialised parameters [D], a function of the seed and the stream."""
 
     def bind(self, params: Tensor, fixed: bool = False) -> Forward:
         """The forward pass of N networks with the parameters [N, D], differentiable in them and in the inputs.

@@ -65,7 +65,7 @@ class Optimizer(ABC):
 
 
 class Adam(Optimizer):
-    """torch.optim.Adam(fused=True)."""
+    """The arithmetic of torch.optim.Adam(fused=True), on state that this class owns."""
 
     def __init__(self, params: Tensor, lr: float, eps: float = 1e-8, leaves: Sequence[Tensor] | None = None) -> None:
         zeros = torch.zeros_like(params, requires_grad=False)
@@ -82,7 +82,7 @@ class Adam(Optimizer):
 
 
 class RMSProp(Optimizer):
-    """torch.optim.RMSprop."""
+    """The arithmetic of torch.optim.RMSprop, on state that this class owns."""
 
     def __init__(self, params: Tensor, lr: float, eps: float = 1e-5, leaves: Sequence[Tensor] | None = None) -> None:
         super().__init__(params, lr, {"square_avg": torch.zeros_like(params, requires_grad=False)}, leaves)

@@ -26,7 +26,7 @@ class StackedPolicies:
 
     @property
     def width(self) -> int:
-        """Rows."""
+        """Observations per call: one for each row of the stack."""
         return len(self._rows)
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:

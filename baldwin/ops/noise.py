@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from baldwin.ops.threads import one_thread
@@ -110,6 +109,8 @@ def split_half_gradient(noise: Noise, generation: int, weights: NDArray[np.float
 
 def _add_low_rank(noise: Noise, generation: int, pairs: list[int], weights: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """out += sum_i w_i A_i B_i^T / sqrt(r), as one product per matrix instead of one per pair."""
+    import torch  # not above: see threads.py
+
     draws = np.stack([noise.draw(generation, p) for p in pairs])  # [k, size]
     for shape, params, normals in noise.slices():
         part = draws[:, normals]

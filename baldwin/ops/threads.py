@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
-import torch
 from threadpoolctl import ThreadpoolController
 
 MAX_AUTO_THREADS = 4  # a guess: measured on two cores only
@@ -31,6 +30,8 @@ def total_memory() -> int:
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """Run torch on so many threads inside, and give the caller's number back after."""
+    import torch  # not above: executors import this module for `cores`, and a Ray actor without torch starts in a third of the time
+
     before = torch.get_num_threads()
     if before == count:  # setting it again takes as long as a small layer
         yield

@@ -14,7 +14,7 @@ from baldwin.errors import ConfigError, nearest
 from baldwin.ops.ranges import Choice, Int, Log, Range, Uniform, Value
 from baldwin.parts import Sections
 from baldwin.populations.member import with_hyperparameters
-from baldwin.registry import Registry
+from baldwin.registry import ConfigEntry, Registry
 from baldwin.types import Algorithm
 
 RANGES: dict[str, Callable[..., Range]] = {"uniform": Uniform, "log": Log, "int": Int, "choice": lambda *values: Choice(values)}
@@ -129,22 +129,11 @@ class PopulationContext:
 
 
 @dataclass(frozen=True, slots=True)
-class PopulationEntry:
+class PopulationEntry(ConfigEntry[PopulationConfig]):
     """One algorithm over members."""
 
-    config: type[PopulationConfig]
     build: Callable[[Any, PopulationContext], Algorithm]
     paper: str
-
-    @property
-    def name(self) -> str:
-        """The value of `population.name`."""
-        return str(self.config.model_fields["name"].default)
-
-    @property
-    def summary(self) -> str:
-        """The first line of the config's docstring."""
-        return (self.config.__doc__ or "").split("\n")[0]
 
 
 POPULATIONS: Registry[PopulationEntry] = Registry("population")

@@ -86,7 +86,7 @@ class TrainMember:
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """Its only ticket."""
+        """Its ticket: such a job has one outcome."""
         return (self.ticket,)
 
     @property

@@ -23,7 +23,7 @@ class RolloutJob:
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """One per trial."""
+        """The ids of its trials, each of which gets an outcome."""
         return tuple(t.id for t in self.trials)
 
     def run(self, worker: Worker) -> list[Outcome]:

@@ -82,12 +82,12 @@ class CollectJob:
 
     @property
     def kind(self) -> str:
-        """For the timeline."""
+        """What `baldwin timeline` calls such a job."""
         return "collect"
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """Its only ticket."""
+        """Its ticket: such a job has one outcome."""
         return (self.ticket,)
 
     def run(self, worker: Worker) -> list[Outcome]:

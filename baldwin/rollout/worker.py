@@ -38,7 +38,7 @@ class WorkerSpec:
     reference: Observation = field(default_factory=dict)  # fixed observations, where the network needs some
 
     def __call__(self) -> RolloutWorker:
-        """A new worker."""
+        """A new worker, which makes its environments when a job needs them."""
         return RolloutWorker(self)
 
 

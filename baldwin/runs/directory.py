@@ -173,7 +173,7 @@ class RunDirectory:
         self._lock.flush()
 
     def unlock(self) -> None:
-        """Release the lock."""
+        """Let other processes write to this directory again."""
         if self._lock:
             self._lock.close()
             self._lock = None

@@ -80,7 +80,7 @@ class InterruptibleExecutor:
         self._executor.share(shared)
 
     def submit(self, job: Job) -> None:
-        """Accept a job."""
+        """Hand a job to the executor."""
         self._executor.submit(job)
 
     def wait(self) -> list[Result]:

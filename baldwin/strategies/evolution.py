@@ -252,11 +252,11 @@ class EvolutionAlgorithm(BaseAlgorithm):
         self.moments = Moments.unpack(moments)
 
     def weights(self) -> NDArray[np.float32]:
-        """The center."""
+        """Parameters [D] of the center of the search distribution."""
         return self.strategy.center
 
     def set_weights(self, weights: NDArray[np.float32]) -> None:
-        """Move the center."""
+        """Put the center of the search distribution at these parameters [D]."""
         self.set_policy_params(weights)
 
     def state_dict(self) -> State:

@@ -96,7 +96,7 @@ class NSGA2(GenerationalStrategy):
         return {"front": float(len(front)), "hypervolume": pareto.hypervolume(front, self._reference)}
 
     def state_dict(self) -> State:
-        """And the parents."""
+        """The state of every generational strategy, and the parents with their fitness, returns and objectives."""
         return super().state_dict() | {
             "parents": self.parents,
             "parent_fitness": self.fitness,

@@ -28,7 +28,7 @@ class Tracker(Protocol):
         """Store metrics at this environment step."""
 
     def close(self) -> None:
-        """Finish writing."""
+        """Write what is still buffered, and end the tracker's run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,8 @@ def test_own_package_in_the_working_directory(tmp_path: Path) -> None:
 def test_help_is_complete() -> None:
     runner = CliRunner()
     top = runner.invoke(app, ["--help"]).output
-    for command in ("train", "resume", "evaluate", "render", "replay", "show", "compare", "list"):
+    commands = ("train", "evolve", "sweep", "resume", "evaluate", "render", "replay", "show", "compare", "league", "lineage", "timeline")
+    for command in (*commands, "list", "import", "cluster"):
         assert command in top
         page = runner.invoke(app, [command, "--help"]).output
         assert len(page.splitlines()) > 5

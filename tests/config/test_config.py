@@ -3,12 +3,14 @@ from pathlib import Path
 import pytest
 
 from baldwin.algorithm import ALGORITHMS
-from baldwin.cli.main import repeat_options
+from baldwin.cli.options import repeat_options
 from baldwin.config import config_schema, dump_config, list_presets, load_config, read_config
 from baldwin.config.load import parse_override
 from baldwin.config.merge import merge
 from baldwin.config_base import ConfigModel
 from baldwin.errors import ConfigError
+from baldwin.hybrids.config import LEARNERS
+from baldwin.learners import ActorCriticConfig
 
 
 @pytest.mark.parametrize("name", list(list_presets()))
@@ -227,3 +229,8 @@ def test_keys_of_a_part_that_was_named_in_one_word_are_not_lost() -> None:
 def test_hybrids_say_which_learners_they_take(name: str) -> None:
     with pytest.raises(ConfigError, match=f"expected td3 or sac, whose critics learn from the hybrid's replay buffer; {name}"):
         load_config(None, [], ["env.id=Pendulum-v1", "algorithm.name=cem-rl", f"algorithm.learner.name={name}"])
+
+
+def test_hybrids_take_every_learner_with_an_actor_and_a_replay_buffer() -> None:
+    own = {name: entry.config for name, entry in ALGORITHMS.items() if entry.config.__module__.startswith("baldwin.")}
+    assert set(LEARNERS) == {name for name, config in own.items() if issubclass(config, ActorCriticConfig)}

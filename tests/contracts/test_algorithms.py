@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +170,17 @@ def identity(algorithm: Algorithm) -> str:
     return policy_hash(algorithm.policy_state())
 
 
+def unbroken(name: str, settings: dict[str, Any]) -> tuple[str, int]:
+    """Identity and steps of four versions without any trouble, computed once for all tests that compare with them."""
+    return _unbroken(name, json.dumps(settings))
+
+
+@cache
+def _unbroken(name: str, settings: str) -> tuple[str, int]:
+    algorithm = versions(make(name, json.loads(settings)), 4, worker(name, json.loads(settings)))
+    return identity(algorithm), algorithm.env_steps
+
+
 def test_every_registered_algorithm_is_held_to_the_contracts() -> None:
     assert {p.values[0] for p in VARIANTS} == set(ALGORITHMS)
     assert "random-search" in ALGORITHMS, "tests/plugin is not installed: run make setup"
@@ -177,24 +190,37 @@ def test_every_registered_algorithm_is_held_to_the_contracts() -> None:
 def test_learns_a_toy(name: str, settings: dict[str, Any]) -> None:
     entry = ALGORITHMS[name]
     enough = 15 if entry.family == "hybrid" else 500 if entry.asynchronous and entry.family == "strategy" else 60
-    algorithm = versions(make(name, settings), enough, worker(name, settings))
+    algorithm = make(name, settings)
+    events = loop(algorithm, make_executor(ExecutorConfig(name="inline"), worker(name, settings)))
+    for part in range(1, 6):
+        for _ in until(algorithm, part * enough // 5, events):
+            pass
+        if distance(algorithm, name, settings) < 1:
+            break
+    assert distance(algorithm, name, settings) < 1
+    if not isinstance(algorithm, EvolutionAlgorithm):
+        assert algorithm.gradient_steps > 0
+        assert not any(map(sum, algorithm._recent_failures.values()))  # type: ignore[attr-defined]
+
+
+def distance(algorithm: Algorithm, name: str, settings: dict[str, Any]) -> float:
+    """How far it is from solving its toy, where less than 1 counts as solved."""
     if isinstance(algorithm, EvolutionAlgorithm):
-        assert np.linalg.norm(algorithm.strategy.center - TARGET) < 0.1 * np.linalg.norm(np.full(10, TARGET))
-        return
-    assert algorithm.gradient_steps > 0
-    assert not any(map(sum, algorithm._recent_failures.values()))  # type: ignore[attr-defined]
+        return float(np.linalg.norm(algorithm.strategy.center - TARGET) / (0.1 * np.linalg.norm(np.full(10, TARGET))))
     greedy = build(chase(name, settings))
     executor = make_executor(ExecutorConfig(name="inline"), greedy.worker_spec)
     executor.share(Shared(CENTER, 0, algorithm.policy_state(), 0))
+    returns = []
     for job in evaluation_jobs(0, greedy.env_spec, greedy.dim, 8, seed=0):
         executor.submit(job)
-        assert np.mean([o.fitness for o in executor.wait()[0].outcomes]) > -2.0  # standing still gives about -7
+        returns += [o.fitness for o in executor.wait()[0].outcomes]
+    return float(np.mean(returns) / -2.0)  # standing still gives about -7
 
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_same_seed_same_result_and_another_seed_another(name: str, settings: dict[str, Any]) -> None:
-    first, again, other = (identity(versions(make(name, settings, seed), 5, worker(name, settings))) for seed in (3, 3, 4))
-    assert first == again != other
+    again, other = (identity(versions(make(name, settings, seed), 4, worker(name, settings))) for seed in (3, 4))
+    assert unbroken(name, settings)[0] == again != other
 
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
@@ -239,7 +265,6 @@ def test_refuses_a_doubled_or_unknown_ticket(name: str, settings: dict[str, Any]
 def test_state_is_a_round_trip_in_the_middle_of_a_generation(name: str, settings: dict[str, Any]) -> None:
     if ALGORITHMS[name].asynchronous:
         pytest.skip(BY_ARRIVAL)
-    straight = versions(make(name, settings), 4, worker(name, settings))
     executor = make_executor(ExecutorConfig(name="virtual", workers=3), worker(name, settings))
     algorithm = make(name, settings)
     beyond = 0
@@ -253,8 +278,7 @@ def test_state_is_a_round_trip_in_the_middle_of_a_generation(name: str, settings
     resumed.load_state_dict(join(tree, tensors))
     resumed.reissue()
     versions(resumed, 4, worker(name, settings))
-    assert identity(resumed) == identity(straight)
-    assert resumed.env_steps == straight.env_steps
+    assert (identity(resumed), resumed.env_steps) == unbroken(name, settings)
 
 
 FIRST = [p for n, p in enumerate(VARIANTS) if p.values[0] not in {q.values[0] for q in VARIANTS[:n]}]
@@ -272,13 +296,13 @@ EVERYWHERE = [
 @pytest.mark.parametrize(("name", "settings", "executor", "workers"), EVERYWHERE)
 def test_all_executors_alike(name: str, settings: dict[str, Any], executor: str, workers: int, tmp_path: Path) -> None:
     there = versions(make(name, settings, folder=tmp_path), 4, worker(name, settings), executor, workers)
-    assert identity(there) == identity(versions(make(name, settings), 4, worker(name, settings)))
+    assert identity(there) == unbroken(name, settings)[0]
 
 
 @pytest.mark.parametrize(("name", "settings"), [p for p in VARIANTS if ALGORITHMS[p.values[0]].asynchronous])
 def test_steady_state_goes_again_as_its_arrivals_say(name: str, settings: dict[str, Any]) -> None:
     """On simulated workers it is deterministic; from the events, with a state saved and loaded in between, it is the same."""
-    results, target = [], 12 if ALGORITHMS[name].family == "hybrid" else 30
+    results, target = [], 8 if ALGORITHMS[name].family == "hybrid" else 30
     for _ in range(2):
         algorithm, again = make(name, settings), make(name, settings)
         executor = make_executor(ExecutorConfig(name="virtual", workers=5), worker(name, settings))

@@ -18,17 +18,15 @@ from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor, 
 from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.executors.streams import StreamOwners
 from baldwin.ops.noise import Noise
-from baldwin.rollout import RolloutJob, RolloutSpec
 from baldwin.types import CENTER, Executor, Perturbation, Result, Shared, Trial
-from tests.toys.sphere import Misbehaving, SphereWorker
+from tests.toys.sphere import Misbehaving, SphereJob, SphereWorker
 
-ALL = [("inline", 1), ("virtual", 3), ("process", 2), ("ray", 2)]
-PLAN = RolloutSpec("train", 0, np.zeros(2, np.int64), 0)
+ALL = [("inline", 1), ("virtual", 3), ("process", 2), ("ray", 1)]
 CENTER_ARRAYS = {"params": np.zeros(4, np.float32), "obs_moments": np.zeros(3)}
 
 
-def job(ticket: int) -> RolloutJob:
-    return RolloutJob((Trial(ticket, 0, Perturbation(Noise((1, 1), ((4,),)), 0, ticket, 0.1)),), PLAN)
+def job(ticket: int) -> SphereJob:
+    return SphereJob(Trial(ticket, 0, Perturbation(Noise((1, 1), ((4,),)), 0, ticket, 0.1)))
 
 
 def drain(executor: Executor, jobs: list) -> list[Result]:  # type: ignore[type-arg]
@@ -239,3 +237,9 @@ def test_deadlines_nest() -> None:
 
     with pytest.raises(DeadlinePassed, match="the outer"), deadline(0.3, "the outer"):
         work()
+
+
+def test_executors_are_imported_without_torch() -> None:
+    """Ray starts a process for every actor: with torch it would take three times as long."""
+    code = "import sys, baldwin.executors; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -95,7 +95,7 @@ def test_the_league_is_exact(tmp_path: Path) -> None:
     other = train_run(league(3, "executor.name=process", "executor.workers=3"), tmp_path / "three")
     assert other.params_sha256() == quiet.params_sha256()
     assert league_table(tmp_path / "three") == league_table(tmp_path / "quiet")
-    train_and_kill_twice([*LEAGUE, "stop.generations=3"], tmp_path / "killed", 0.5, "evolve")
+    train_and_kill_twice([*LEAGUE, "stop.generations=3"], tmp_path / "killed", quiet, verb="evolve")
     assert shown(tmp_path / "killed")["params_sha256"] == quiet.params_sha256()
     assert league_table(tmp_path / "killed") == league_table(tmp_path / "quiet")
 

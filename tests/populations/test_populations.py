@@ -103,7 +103,7 @@ def test_any_number_of_workers_gives_the_same_hash_and_lineage(quiet: RunsWhenAs
 
 @pytest.mark.parametrize("kind", ["pbt", "nsga2", "evolver"])
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
-    train_and_kill_twice(ALL[kind], tmp_path / "run", 0.5, "evolve")
+    train_and_kill_twice(ALL[kind], tmp_path / "run", quiet[kind], verb="evolve")
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
     assert records(tmp_path / "run") == records(quiet[kind].directory.path)
 

@@ -24,15 +24,24 @@ from tests.toys.sphere import SphereWorker
 TRAIN = ["train", "--env", "CartPole-v1", "-m", "policy.hidden=[8]", "algorithm.population=16", "stop.env_steps=1e9", "stop.score=null"]
 
 
-def start_and_signal(out: Path, executor: str, delay: float, number: int, group: bool) -> tuple[int, str]:
-    """Exit code and messages of a run that gets a signal so long after its first line; with its children, as a terminal does it."""
+def start_and_signal(out: Path, executor: str, delay: float, number: int, group: bool, burners: int = 0) -> tuple[int, str]:
+    """Exit code and messages of a run that gets a signal so long after its first line; with its children, as a terminal does it.
+
+    From that line on, so many other processes keep the machine busy.
+    """
     command = [sys.executable, "-m", "baldwin", *TRAIN, f"executor.name={executor}", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     assert "run directory" in process.stdout.readline()
-    time.sleep(delay)  # the moment of the signal is what is varied, not waited for
-    (os.killpg if group else os.kill)(process.pid, number)
-    _, errors = process.communicate(timeout=200)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(burners)]
+    try:
+        time.sleep(delay)  # the moment of the signal is what is varied, not waited for
+        (os.killpg if group else os.kill)(process.pid, number)
+        _, errors = process.communicate(timeout=200)
+    finally:
+        for burner in busy:
+            burner.kill()
+            burner.wait()
     return process.returncode, errors
 
 
@@ -47,19 +56,14 @@ def test_ctrl_c_at_any_moment_saves_and_says_how_to_go_on(executor: str, delay: 
 
 @pytest.mark.parametrize(("executor", "number"), [("ray", signal.SIGTERM), ("process", signal.SIGTERM)])
 def test_other_executors_and_signals(executor: str, number: int, tmp_path: Path) -> None:
+    """Ray is started by the run, because it then has a handler of its own for this signal."""
     code, errors = start_and_signal(tmp_path / "run", executor, 0.5, number, group=False)
     assert code == 130, errors
     assert "saved. Go on with" in errors
 
 
 def test_ctrl_c_on_a_busy_machine(tmp_path: Path) -> None:
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
-    try:
-        code, errors = start_and_signal(tmp_path / "run", "process", 0.2, signal.SIGINT, group=True)
-    finally:
-        for burner in burners:
-            burner.kill()
-            burner.wait()
+    code, errors = start_and_signal(tmp_path / "run", "process", 0.2, signal.SIGINT, group=True, burners=6)
     assert code == 130, errors
     assert "saved. Go on with" in errors
 

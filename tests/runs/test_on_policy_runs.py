@@ -97,10 +97,10 @@ def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_pat
     assert run.params_sha256() == quiet[kind].params_sha256()
 
 
-@pytest.mark.parametrize(("kind", "delay"), [("ppo", 0.2), ("ppo-lag", 0.5), ("dqn", 0.3)])
-def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: dict[str, Run], kind: str, delay: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "share"), [("ppo", 0.2), ("ppo-lag", 0.5), ("dqn", 0.4)])
+def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: dict[str, Run], kind: str, share: float, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    train_and_kill_twice([*COMMON, *KINDS[kind]], out, delay)
+    train_and_kill_twice([*COMMON, *KINDS[kind]], out, quiet[kind], share)
     assert shown(out)["params_sha256"] == quiet[kind].params_sha256()
     assert lines(out) == lines(quiet[kind].directory.path)
 
@@ -173,7 +173,7 @@ def test_images_are_not_journaled_and_a_killed_run_goes_on_from_its_checkpoint(t
         "algorithm.threads=1",
     ]
     straight = train_run(load_config(None, [], [*options, "stop.generations=7"]), tmp_path / "straight")
-    train_and_kill_twice([*options, "stop.generations=7"], tmp_path / "run", 0.1)
+    train_and_kill_twice([*options, "stop.generations=7"], tmp_path / "run", straight)
     assert shown(tmp_path / "run")["params_sha256"] == straight.params_sha256()
     with pytest.raises(RunDirectoryError, match="leaves out its images"):
         rebuild(RunDirectory.find(tmp_path / "run"), 2)
@@ -187,7 +187,10 @@ def score(*options: str, out: Path) -> float:
 
 @pytest.mark.parametrize(
     ("algorithm", "steps"),
-    [("ppo", 60_000), ("a2c", 150_000), ("reinforce", 100_000), ("impala", 150_000), ("dqn", 60_000), ("a3c", 150_000)],
+    [
+        *(("ppo", 60_000), ("a2c", 150_000), ("reinforce", 100_000), ("impala", 150_000), ("dqn", 60_000)),
+        pytest.param("a3c", 150_000, marks=pytest.mark.slow),  # the loss of A2C, and the lag of IMPALA; its contracts have a toy
+    ],
 )
 def test_cartpole_is_solved(algorithm: str, steps: int, tmp_path: Path) -> None:
     """475 within so many steps, as the preset is."""

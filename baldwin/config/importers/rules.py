@@ -29,7 +29,7 @@ class Row:
     note: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The row as plain values, for `baldwin import --json`."""
         return asdict(self)
 
 
