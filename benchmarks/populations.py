@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from baldwin.config import RunConfig, load_config
-from baldwin.populations.member import Parent, TrainMember
+from baldwin.populations.member import TrainMember
 from baldwin.populations.states import StateFiles
 from baldwin.runs.build import build
 from baldwin.runs.lineage import read_lineage
@@ -86,13 +86,13 @@ def costs(members: int = 100) -> None:
         job = TrainMember(0, 0, sections, 1, 2048, 1, 1, files=files)
         (first,) = job.run(None)  # type: ignore[arg-type]
         name = bytes(first.arrays["state_sha256"]).hex()
-        copied = TrainMember(0, 0, sections, 2, 2048, 1, 1, Parent(name), copied=True, files=files)
+        copied = TrainMember(0, 0, sections, 2, 2048, 1, 1, parent_sha256=name, copied=True, files=files)
         times = []
         for _ in range(20):
             begun = time.perf_counter()
             algorithm, spec = sections.build(2)
-            copied._restore(algorithm)
             worker = spec()
+            copied._restore(algorithm, worker)
             algorithm.ask(1)
             times.append(time.perf_counter() - begun)
             worker.close()

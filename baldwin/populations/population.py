@@ -26,11 +26,10 @@ from baldwin.populations.member import (
     STATE_HASH,
     Hyperparameters,
     Member,
-    Parent,
     TrainMember,
     with_hyperparameters,
 )
-from baldwin.populations.states import StateFiles
+from baldwin.populations.states import StateFiles, dropped_state, shared_state
 from baldwin.rollout import mean_results, weigh_objectives
 from baldwin.types import Arrays, Individual, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
@@ -83,6 +82,7 @@ class Population(BaseAlgorithm):
         self._lineage: list[Individual] = []
         self._used: dict[int, list[str]] = {}  # version -> states that were needed or made then
         self._new_states: list[str] = []  # of this generation
+        self._shared_states: set[str] = set()  # that workers were told of
         self._fresh_policy: Arrays | None = None
         self._best_policy: tuple[str, Arrays] = ("", {})
 
@@ -114,14 +114,27 @@ class Population(BaseAlgorithm):
         return self._best_policy[1]
 
     def publish(self) -> list[Shared]:
-        """The best member's policy once per version.
+        """The best member's policy once per version, and states of members for workers that cannot read the run's files.
 
         States that were last needed before the oldest checkpoint that the run may go back to are removed here, and not where a generation
         ends: a resumed run passes there again while it reads its journal, which names states of generations to come.
         """
         if self._published != self.version:
             self._remove_old_states()
-        return super().publish()
+        return super().publish() + self._publish_states()
+
+    def _publish_states(self) -> list[Shared]:
+        """Where workers cannot read the run's files: each state that a round may begin from, once, until none will."""
+        if self.files is None or self._context.shared_files:
+            return []
+        wanted = self._startable() | {plan.state_sha256 for plan in self._plans.values()} - {""}
+        new, old = sorted(wanted - self._shared_states), sorted(self._shared_states - wanted)
+        self._shared_states = wanted
+        return [shared_state(self.files.read(name)) for name in new] + [dropped_state(name) for name in old]
+
+    def _startable(self) -> set[str]:
+        """States that the next rounds may begin from."""
+        return {m.state_sha256 for m in self.members if m.state_sha256}
 
     def _remove_old_states(self) -> None:
         oldest = self.version - self._context.generations_kept - 1
@@ -170,9 +183,6 @@ class Population(BaseAlgorithm):
 
     def _make_job(self, number: int) -> TrainMember:
         plan, context, config = self._plans[number], self._context, self._config
-        parent = None
-        if plan.state_sha256 and self.files:
-            parent = Parent(plan.state_sha256, None if context.shared_files else self.files.read(plan.state_sha256))
         try:
             sections = with_hyperparameters(context.sections, plan.hyperparameters)
         except ValidationError as error:  # each value is allowed, which was checked; not so this combination of them
@@ -189,7 +199,7 @@ class Population(BaseAlgorithm):
             evaluation_seed=context.seed,
             evaluation_env=context.sections.env,
             episodes=config.episodes,
-            parent=parent,
+            parent_sha256=plan.state_sha256,
             copied=plan.copied,
             fresh_optimizer=plan.fresh_optimizer,
             files=self.files if context.shared_files else None,
@@ -317,6 +327,7 @@ class Population(BaseAlgorithm):
         self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
         self._used = {int(version): list(names) for version, names in state["used"].items()}
         self._new_states = list(state["new_states"])
+        self._shared_states = set()
         self._lineage = []
 
 

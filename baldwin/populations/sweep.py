@@ -78,6 +78,9 @@ class Sweep(Population):
         runs = [m for m in self._runs(trial) if m.state_sha256]
         return min(runs, key=lambda m: abs(m.score - self._rungs[trial][-1])) if runs else None
 
+    def _startable(self) -> set[str]:
+        return {m.state_sha256 for m in self.members if m.id in self._waiting}
+
     def _runs(self, trial: int) -> list[Member]:
         return [m for m in self.members if m.id // self._config.seeds == trial]
 
