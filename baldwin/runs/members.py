@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from baldwin.errors import UserError
 from baldwin.populations.states import StateFiles
+from baldwin.rollout import weigh_objectives
 from baldwin.runs.checkpoint import newest_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.types import Arrays, State
@@ -35,6 +38,24 @@ def front(path: Path) -> list[int]:
     """Numbers of the members that nobody dominates; where there is one objective, of the best."""
     state, _ = population_state(RunDirectory.find(path))
     return [int(n) for n in state.get("front") or [state["best"]] if int(n) >= 0]
+
+
+def front_ends(path: Path) -> dict[int, list[str]]:
+    """Members at the ends of the front, each with the objectives in which nobody is better; where there is one objective, the best."""
+    directory = RunDirectory.find(path)
+    state, _ = population_state(directory)
+    population, numbers = directory.read_config().population, front(path)
+    members = [m for m in state["members"] if int(m["id"]) in numbers]
+    objectives = population.objectives if population else {}
+    if not members:
+        raise UserError(f"{path} has no front yet: no member has finished a round")
+    if len(objectives) < 2:
+        return {int(members[0]["id"]): [BEST]}
+    fitness = np.array([weigh_objectives(m["results"], objectives, "population.objectives") for m in members])  # [N, M]
+    ends: dict[int, list[str]] = {}
+    for name, place in zip(objectives, fitness.argmax(0).tolist(), strict=True):
+        ends.setdefault(int(members[place]["id"]), []).append(name)
+    return ends
 
 
 def population_state(directory: RunDirectory) -> tuple[State, int]:

@@ -18,7 +18,7 @@ from baldwin.populations import POPULATIONS
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.history import rebuild
 from baldwin.runs.lineage import best_state, read_lineage, winning_line
-from baldwin.runs.members import front, member_policy
+from baldwin.runs.members import front, front_ends, member_policy
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run
 from tests.runs.test_exactness import lines
@@ -199,6 +199,23 @@ def test_nsga2_keeps_the_front(quiet: RunsWhenAsked) -> None:
     assert sorted(front(run.directory.path)) == sorted(ids[n] for n in pareto.pareto_front(objectives))
     volumes = [row["hypervolume"] for row in lines(run.directory.path) if "hypervolume" in row]
     assert all(later >= earlier - 1e-12 for earlier, later in pairwise(volumes))
+
+
+def test_the_ends_of_the_front_are_filmed(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    path = quiet["nsga2"].directory.path
+    members = {m["id"]: {name: m["results"]["score"] + m["results"][name] for name in ("lazy", "busy")} for m in shown(path)["members"]}
+    ends = front_ends(path)
+    for number, names in ends.items():
+        for name in names:
+            assert members[number][name] == max(m[name] for m in members.values())
+    assert sorted(name for names in ends.values() for name in names) == ["busy", "lazy"]
+    done = in_process("render", path, "--member", "front", "--video", tmp_path / "film.gif")
+    assert done.returncode == 0, done.stderr
+    assert {file.name for file in tmp_path.iterdir()} == {f"film-{'-'.join(names)}.gif" for names in ends.values()}
+    assert all(f"member {number}" in done.stdout for number in ends)
+    assert front_ends(quiet["pbt"].directory.path) == {shown(quiet["pbt"].directory.path)["best"]: ["best"]}
+    wrong = in_process("render", path, "--member", "fronts", "--video", tmp_path / "film.gif")
+    assert (wrong.returncode, "expected best or the number of a member" in wrong.stderr) == (2, True)
 
 
 def test_baldwinian_children_inherit_what_was_not_trained(quiet: RunsWhenAsked) -> None:
