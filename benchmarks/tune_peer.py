@@ -9,11 +9,21 @@ import time
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 
+import gymnasium
 import ray
 from ray import tune
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.schedulers import PopulationBasedTraining
+
+VECTOR_PONG = "baldwin:VectorPong-v0"
+
+
+def make_vector_pong(_config: dict[str, object]) -> gymnasium.Env:
+    """The world as Gymnasium has it; this repository must be on PYTHONPATH."""
+    import baldwin.envs  # noqa: F401 - it registers the world
+
+    return gymnasium.make("VectorPong-v0")
 
 
 def main() -> None:
@@ -23,6 +33,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cpus", type=int, default=2)
     args = parser.parse_args()
+    tune.register_env(VECTOR_PONG, make_vector_pong)
     ray.init(num_cpus=args.cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     config = (
         PPOConfig()

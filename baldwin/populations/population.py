@@ -48,6 +48,7 @@ class Plan:
     state_sha256: str = ""  # to begin from; "": from scratch
     before: Hyperparameters = field(default_factory=dict)  # of the parent that it continues
     rounds: int = 0  # of the line so far
+    score_before: float = float("nan")  # of the state that it begins from
     steps: int | None = None  # default: those of the config
     copied: bool = False
     fresh_optimizer: bool = False

@@ -66,6 +66,7 @@ KINDS: dict[str, list[str]] = {
 }
 ASYNCHRONOUS: dict[str, list[str]] = {
     "pbt-asynchronous": [*SMALL, "population.name=pbt", "population.exploit=both", "population.fraction=0.5"],
+    "pb2": [*SMALL, "population.name=pbt", "population.explore=pb2", "population.fraction=0.5"],
     "steady-state": [*SMALL, "population.name=steady-state"],
     "map-elites": [
         *PONG,
@@ -316,6 +317,10 @@ REFUSED: list[tuple[list[str], str]] = [
     (
         ["population.name=schedule", "population.members=1", "algorithm.lr=1e-3", "algorithm.epochs=2", "population.rounds=[{lr: 0.1}]"],
         "expected a key of",
+    ),
+    (
+        ["population.name=pbt", "population.explore=pb2", "algorithm.lr={choice: [1e-3, 1e-2]}", "algorithm.epochs=2"],
+        "pb2 chooses numbers",
     ),
     (["population.name=league", "population.members=1", "env.id=baldwin:VectorPong-v0", "env.backend=auto"], "does not search"),
 ]
