@@ -62,7 +62,8 @@ def ours(env: str, members: int, rounds: int) -> float:
 def tune(env: str, members: int, rounds: int) -> float:
     """Seconds of Ray Tune's search. Its workers import vector Pong from this repository."""
     command = [str(peer_python("rllib", RLLIB)), str(HERE / "tune_peer.py"), env, "--members", str(members), "--rounds", str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(HERE.parent)})
+    path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path})
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["errors"] == 0, done.stderr
     return float(found["seconds"]) * members * rounds / found["rounds"]

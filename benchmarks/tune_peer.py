@@ -33,7 +33,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cpus", type=int, default=2)
     args = parser.parse_args()
-    tune.register_env(VECTOR_PONG, make_vector_pong)
+    if args.env == VECTOR_PONG:
+        make_vector_pong({})  # fails now if it cannot be made, and not over and over in workers
+        tune.register_env(VECTOR_PONG, make_vector_pong)
     ray.init(num_cpus=args.cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     config = (
         PPOConfig()
