@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm
-from baldwin.envs import EnvConfig
+from baldwin.envs import EnvConfig, check_env
 from baldwin.errors import BaldwinError
 from baldwin.executors.config import run_job
 from baldwin.networks import PolicyConfig
@@ -25,7 +25,7 @@ from baldwin.populations.states import CONTENT, StateFiles, pack_state, shared_s
 from baldwin.rollout import RESULT, RolloutSpec
 from baldwin.types import Algorithm, Arrays, Outcome, State, Trial, Worker
 
-RETURNS, STATE_HASH, STATE, SECONDS, LINE_STEPS = "returns", "state_sha256", "state", "seconds", "line_steps"
+RETURNS, STATE_HASH, STATE, SECONDS = "returns", "state_sha256", "state", "seconds"
 EVALUATION_STEPS = "evaluation_steps"
 WINS, GAMES = "opponent_wins", "opponent_games"
 MATCHES = 4  # that of the seeds of a league's matches
@@ -34,19 +34,36 @@ MAX_WIDTH = 32  # environments of an evaluation
 Hyperparameters = dict[str, Value]
 
 
-def with_hyperparameters(sections: Sections, values: Mapping[str, Value]) -> Sections:
-    """The same with other values of these config keys, such as `algorithm.lr`.
+def changed_sections(config: Any, values: Mapping[str, Value]) -> dict[str, Any]:
+    """Of a config with the sections env, policy and algorithm those that these values of keys, such as `algorithm.lr`, change.
 
     Raises:
         ValidationError: a value is not allowed there.
     """
     changed: dict[str, Any] = {}
     for name in ("env", "policy", "algorithm"):
-        section: EnvConfig | PolicyConfig | AlgorithmConfig = getattr(sections, name)
+        section: EnvConfig | PolicyConfig | AlgorithmConfig = getattr(config, name)
         own = {tuple(key.split(".")[1:]): value for key, value in values.items() if key.split(".")[0] == name}
         if own:
             changed[name] = section.with_values(own)
-    return replace(sections, **changed)
+    return changed
+
+
+def with_hyperparameters(sections: Sections, values: Mapping[str, Value]) -> Sections:
+    """The same with other values of these config keys.
+
+    Raises:
+        ValidationError: a value is not allowed there.
+    """
+    return replace(sections, **changed_sections(sections, values))
+
+
+def where_played(keys: Iterable[str]) -> list[str]:
+    """Of config keys those that decide in which environment and with which network a member plays.
+
+    Weights of rewards do not: all members are compared by those of the run.
+    """
+    return [key for key in keys if key.startswith(("env.", "policy.")) and not key.startswith("env.reward_weights")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +89,7 @@ class TrainMember:
     obs_moments: NDArray[np.float64] | None = None  # observation statistics that come with them
     opponent_policies: tuple[tuple[str, Arrays], ...] = ()  # of those in `sections.opponents` that are no script
     inherit_training: bool = True  # False: the state is that before the training (baldwinian)
+    own_env: bool = False  # the environment is not the one that `sections` describe
 
     @property
     def kind(self) -> str:
@@ -102,16 +120,17 @@ class TrainMember:
 
     def _run(self, worker: Worker) -> Outcome:
         begun = time.perf_counter()
-        algorithm, spec = self.sections.build(self.seed, opponent_policies=self.opponent_policies)
+        sections = replace(self.sections, env_spec=check_env(self.sections.env)) if self.own_env else self.sections
+        algorithm, spec = sections.build(self.seed, opponent_policies=self.opponent_policies)
         own_worker = spec()  # one that no other member has used
-        env = self.evaluation_env or self.sections.env
-        judge = own_worker if env == self.sections.env else replace(spec, env=env)()
+        env = self.evaluation_env or sections.env
+        judge = own_worker if env == sections.env else replace(spec, env=env)()
         try:
             before = self._restore(algorithm, worker)
             state = {} if self.inherit_training else _genome(algorithm)
             train_for(algorithm, own_worker, self.steps)
             policy = algorithm.policy_state()
-            limit = self.sections.env_spec.max_episode_steps
+            limit = sections.env_spec.max_episode_steps
             evaluation = evaluate_policy(judge, policy, self.evaluation_seed, self.episodes, limit)
             games: dict[str, NDArray[Any]] = {}
             match_steps = 0
@@ -128,7 +147,6 @@ class TrainMember:
         arrays = dict(evaluation.arrays) | {
             STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8),
             SECONDS: np.array(time.perf_counter() - begun),
-            LINE_STEPS: np.array(algorithm.env_steps),
             EVALUATION_STEPS: np.array(evaluation.env_steps + match_steps),
             **games,
         }

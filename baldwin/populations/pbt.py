@@ -108,6 +108,7 @@ class PBT(Population):
             state_sha256=other.state_sha256,
             before=other.hyperparameters,
             rounds=other.rounds,
+            line_steps=other.line_steps,
             score_before=other.score,
             copied=True,
             fresh_optimizer=self._config.optimizer == "fresh",
@@ -128,6 +129,7 @@ class PBT(Population):
             state_sha256=member.state_sha256,
             before=member.hyperparameters,
             rounds=member.rounds,
+            line_steps=member.line_steps,
             score_before=member.score,
             copied=went_back,
         )
@@ -192,8 +194,7 @@ class PBT(Population):
             )  # the same seed would only do the same again
             self._went_back.append(plan.member)
         elif not child.state_sha256:  # it failed: it counts as the worst, so that it copies another
-            origin = self.members[plan.parents[0]] if plan.parents else before
-            child.state_sha256, child.line_steps = plan.state_sha256, origin.line_steps
+            child.state_sha256, child.line_steps = plan.state_sha256, plan.line_steps
         self.members[plan.member] = child
         self._ready.append(plan.member)
 

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from baldwin.algorithm import BaseAlgorithm
+from baldwin.envs import check_env
 from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.networks import REFERENCE
 from baldwin.opponents import OpponentsConfig
 from baldwin.ops import seeds
 from baldwin.ops.statistics import return_stats
 from baldwin.populations.config import PopulationConfig, PopulationContext
 from baldwin.populations.member import (
     EVALUATION_STEPS,
-    LINE_STEPS,
     RETURNS,
     SECONDS,
     STATE,
@@ -27,10 +28,11 @@ from baldwin.populations.member import (
     Hyperparameters,
     Member,
     TrainMember,
+    where_played,
     with_hyperparameters,
 )
 from baldwin.populations.states import StateFiles, dropped_state, shared_state
-from baldwin.rollout import mean_results, weigh_objectives
+from baldwin.rollout import WorkerSpec, mean_results, weigh_objectives
 from baldwin.types import Arrays, Individual, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
 START, CONTINUE, COPY = "start", "continue", "copy"
@@ -48,6 +50,7 @@ class Plan:
     state_sha256: str = ""  # to begin from; "": from scratch
     before: Hyperparameters = field(default_factory=dict)  # of the parent that it continues
     rounds: int = 0  # of the line so far
+    line_steps: int = 0  # environment steps of its training, likewise
     score_before: float = float("nan")  # of the state that it begins from
     steps: int | None = None  # default: those of the config
     copied: bool = False
@@ -113,6 +116,15 @@ class Population(BaseAlgorithm):
         if self._best_policy[0] != best.state_sha256:
             self._best_policy = (best.state_sha256, self.files.load(best.state_sha256)["policy"])
         return self._best_policy[1]
+
+    def best_worker(self) -> WorkerSpec | None:
+        """How to make a worker for the best member's policy, where it has an environment or a network of its own."""
+        values = {key: self.best.hyperparameters[key] for key in where_played(self.ranges)} if self.best else {}
+        if not values:
+            return None
+        sections = with_hyperparameters(self._context.sections, values)
+        reference = {name.removeprefix(REFERENCE): array for name, array in self.policy_state().items() if name.startswith(REFERENCE)}
+        return WorkerSpec(sections.env, check_env(sections.env), sections.policy, reference)
 
     def publish(self) -> list[Shared]:
         """The best member's policy once per version, and states of members for workers that cannot read the run's files.
@@ -198,7 +210,7 @@ class Population(BaseAlgorithm):
             seed=plan.seed,
             steps=config.steps if plan.steps is None else plan.steps,
             evaluation_seed=context.seed,
-            evaluation_env=context.sections.env,
+            evaluation_env=sections.env.model_copy(update={"reward_weights": context.sections.env.reward_weights}),
             episodes=config.episodes,
             parent_sha256=plan.state_sha256,
             copied=plan.copied,
@@ -208,6 +220,7 @@ class Population(BaseAlgorithm):
             weights=plan.weights,
             obs_moments=plan.obs_moments,
             inherit_training=plan.inherit_training,
+            own_env=any(key.startswith("env.") for key in where_played(plan.hyperparameters)),
         )
 
     def _pool_of(self, plan: Plan) -> tuple[OpponentsConfig | None, list[tuple[str, Arrays]]]:
@@ -262,7 +275,7 @@ class Population(BaseAlgorithm):
         child.results = mean_results(outcome)
         if self.scores_by_objective and self._config.objectives:
             child.score = float(self.objectives_of(child)[0])
-        child.line_steps = int(arrays[LINE_STEPS])
+        child.line_steps = plan.line_steps + outcome.env_steps
         return child
 
     def _record(self, plan: Plan, child: Member, outcome: Outcome) -> Individual:

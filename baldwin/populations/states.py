@@ -75,6 +75,10 @@ class StateFiles:
             temporary.replace(target)
         return name
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this state."""
+        return self._path(name).exists()
+
     def read(self, name: str) -> bytes:
         """A state by its hash.
 

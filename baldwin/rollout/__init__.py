@@ -1,7 +1,7 @@
 """The only place where environments are stepped: whole episodes, and segments that continue from job to job."""
 
 from baldwin.rollout.episodes import RolloutSpec
-from baldwin.rollout.jobs import RolloutJob
+from baldwin.rollout.jobs import OwnWorkerJob, RolloutJob
 from baldwin.rollout.reference import reference_batch
 from baldwin.rollout.results import RESULT, RETURN, mean_results, weigh_objectives
 from baldwin.rollout.segments import (
@@ -35,6 +35,7 @@ __all__ = [
     "START_OBS",
     "CollectJob",
     "EpisodePosition",
+    "OwnWorkerJob",
     "RolloutJob",
     "RolloutSpec",
     "RolloutWorker",

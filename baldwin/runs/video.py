@@ -20,7 +20,7 @@ from baldwin.ops import seeds
 from baldwin.runs.build import probe_env
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import greedy_policy, policy_arrays, trusted_config
-from baldwin.runs.members import front_ends, member_policy, population_state
+from baldwin.runs.members import front_ends, member_config, member_policy, population_state
 
 MAX_FPS = {".mp4": 50, ".gif": 25}  # what players show smoothly; a gif of more is only larger
 
@@ -43,7 +43,7 @@ def render_run(
         UserError: an unknown format, or an environment that cannot draw.
     """
     directory = RunDirectory.find(path)
-    config = trusted_config(directory, trust)
+    config = member_config(directory, trusted_config(directory, trust), member, generation)
     config = config.model_copy(update={"env": config.env.model_copy(update={"backend": "gymnasium"})})  # only that one can draw
     arrays, generation = member_policy(directory, member) if member else policy_arrays(directory, generation, trust)
     video = video or directory.path / f"generation-{generation:06d}{f'-member-{member}' if member else ''}.mp4"

@@ -38,7 +38,7 @@ def skill_after(rounds: int, explore: str, seed: int) -> float:
         skill += gain(job.sections.algorithm.lr, job.sections.algorithm.entropy_coef, done)  # type: ignore[attr-defined]
         name = f"{number + 1:064x}"
         skills[name] = skill, done + 1
-        arrays = {STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8), RETURNS: np.full(2, skill), "line_steps": np.array(1)}
+        arrays = {STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8), RETURNS: np.full(2, skill)}
         population.tell([Outcome(number, skill, env_steps=1, arrays=arrays)])
     return max(m.score for m in population.members)
 
