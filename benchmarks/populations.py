@@ -129,12 +129,12 @@ MEMBER = [
     "executor.latency=0",
 ]
 """One that costs next to nothing to compute: only how long its rounds take in simulated time matters."""
-ROUND_SECONDS = 60.0  # simulated, without jitter
+ROUND_STEPS, ROUND_SECONDS = 60, 60.0  # of three episodes; simulated, without jitter
 
 
 def simulate(workers: int, members: int, rounds: int, synchronous: bool, jitter: float) -> float:
     """Rounds per simulated hour."""
-    cost = [f"executor.step_seconds={ROUND_SECONDS / 40}", f"executor.jitter={jitter}", f"executor.workers={workers}"]
+    cost = [f"executor.step_seconds={ROUND_SECONDS / ROUND_STEPS}", f"executor.jitter={jitter}", f"executor.workers={workers}"]
     config = load_config(None, [], [*MEMBER, *cost, f"population.members={members}", f"population.synchronous={synchronous}"])
     with tempfile.TemporaryDirectory() as folder:
         parts = build(config, Path(folder))
