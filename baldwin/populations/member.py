@@ -81,9 +81,7 @@ class TrainMember:
     parent_sha256: str = ""  # the state that training begins from; "": from scratch
     copied: bool = False  # the state is another member's: open episodes stay behind
     fresh_optimizer: bool = False
-    files: StateFiles | None = (
-        None  # where states are read and written; None: the parent's was shared, and the new one travels with the outcome
-    )
+    files: StateFiles | None = None  # where states are; None: the parent's was shared, and the new one travels with the outcome
     params: NDArray[np.float32] | None = None  # of the policy, in place of those of the state: made by crossover or mutation
     weights: NDArray[np.float32] | None = None  # the same of everything that is trained
     obs_moments: NDArray[np.float64] | None = None  # observation statistics that come with them

@@ -86,7 +86,7 @@ class Sweep(Population):
         return [m for m in self.members if m.id // self._config.seeds not in over]
 
     def _startable(self) -> set[str]:
-        return {m.state_sha256 for m in self.members if m.id in self._waiting}
+        return {m.state_sha256 for m in self.members if m.id in self._waiting and m.state_sha256}
 
     def _runs(self, trial: int) -> list[Member]:
         return [m for m in self.members if m.id // self._config.seeds == trial]

@@ -20,7 +20,7 @@ from baldwin.ops.noise import Noise
 from baldwin.parts import Sections
 from baldwin.populations import POPULATIONS, PopulationContext
 from baldwin.populations.config import extremes
-from baldwin.populations.member import with_hyperparameters
+from baldwin.populations.member import changed_sections, where_played
 from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec
 from baldwin.runs.opponents import Policies, load_policies
 from baldwin.types import Algorithm, Perturbation, Trial
@@ -92,10 +92,10 @@ def build_population(config: RunConfig, sections: Sections, folder: Path | None)
     """
     assert config.population is not None
     config.population.check_search(sections)
-    for key, found in config.population.ranges.items():
+    for key in where_played(config.population.search):
         if key.startswith("env."):
-            for value in extremes(found):
-                probe_env(config.model_copy(update={"env": with_hyperparameters(sections, {key: value}).env}))
+            for value in extremes(config.population.ranges[key]):
+                probe_env(config.model_copy(update=changed_sections(config, {key: value})))
     if getattr(config.algorithm, "actor_lag", 0):
         raise ConfigError("population: a member is trained in one process, where nothing is collected meanwhile: set algorithm.actor_lag=0")
     if config.opponents or config.env.self_play:

@@ -67,7 +67,11 @@ def front(path: Path) -> list[int]:
 
 
 def front_ends(path: Path) -> dict[int, list[str]]:
-    """Members at the ends of the front, each with the objectives in which nobody is better; where there is one objective, the best."""
+    """Members at the ends of the front, each with the objectives in which nobody is better; where there is one objective, the best.
+
+    Raises:
+        UserError: no member has finished a round.
+    """
     directory = RunDirectory.find(path)
     state, _ = population_state(directory)
     population, numbers = directory.read_config().population, front(path)

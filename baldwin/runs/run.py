@@ -16,6 +16,7 @@ from baldwin.envs import choose_backend
 from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.executors import make_executor
 from baldwin.ops.statistics import iqm
+from baldwin.populations.member import where_played
 from baldwin.populations.population import Population
 from baldwin.rollout import OwnWorkerJob
 from baldwin.runs.build import Parts, build, evaluation_jobs
@@ -279,7 +280,7 @@ def start(config: RunConfig, out: Path | None = None) -> Run:
 
 def resolved(config: RunConfig) -> RunConfig:
     """The same with every `auto` replaced by what it means on this machine; that of the backend stays where several environments are searched."""
-    several = config.population is not None and any(key.startswith("env.") for key in config.population.search)
+    several = config.population is not None and any(key.startswith("env.") for key in where_played(config.population.search))
     env = config.env if several else config.env.model_copy(update={"backend": choose_backend(config.env)})
     opponents = expand_folders(config.opponents) if config.opponents else None
     return config.model_copy(update={"env": env, "algorithm": config.algorithm.resolved(), "opponents": opponents})
