@@ -114,12 +114,17 @@ class Windows(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A value for all workers. They keep every version from `oldest` on, since open jobs may still name those."""
+    """A value for all workers. They keep every version from `oldest` on, since open jobs may still name those.
+
+    One `on_demand` is named by the hash of its content and needed by few jobs (`job_reads`): an executor may send it only to workers
+    that run one and do not hold it. With an `oldest` above its version, it is not needed any more.
+    """
 
     key: str
     version: int
     arrays: Arrays
     oldest: int
+    on_demand: bool = False
 
 
 class Worker(Protocol):
@@ -255,6 +260,11 @@ class Algorithm(Protocol):
 
     def reissue(self) -> None:
         """Give out every open job again, under its old tickets: the workers that had them are gone."""
+
+
+def job_reads(job: Job) -> tuple[str, ...]:
+    """Keys of the values on demand that the job reads: its attribute `reads`, which most jobs do not have."""
+    return tuple(getattr(job, "reads", ()))
 
 
 def failed(job: Job, reason: str) -> list[Outcome]:

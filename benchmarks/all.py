@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each raw or peer measurement")
     parser.add_argument("--env", choices=list(speed.ENVS), help="speed: only this one")
+    parser.add_argument("--full", action="store_true", help="populations: 20 rounds beside Ray Tune, and 10 simulated ones")
     args = parser.parse_args()
     if args.part in (None, "overhead"):
         overhead.main()
@@ -37,7 +38,7 @@ def main() -> None:
     if args.part in (None, "players"):
         players.main(args.repeats)
     if args.part in (None, "populations"):
-        populations.main()
+        populations.main(args.full)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -12,10 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from baldwin.config import RunConfig, load_config
-from baldwin.populations.member import Parent, TrainMember
+from baldwin.executors import make_executor
+from baldwin.populations.member import TrainMember
 from baldwin.populations.states import StateFiles
 from baldwin.runs.build import build
 from baldwin.runs.lineage import read_lineage
+from baldwin.runs.loop import loop
 from baldwin.runs.run import start, train
 from benchmarks.on_policy import RLLIB
 from benchmarks.tools import HERE, peer_python, table
@@ -47,18 +50,20 @@ def config_of(env: str, members: int, rounds: int, *more: str) -> RunConfig:
     return load_config(None, [], [*PPO, f"env.id={env}", f"population.members={members}", f"stop.generations={rounds}", *more])
 
 
-def ours(env: str, members: int, rounds: int) -> tuple[float, float]:
-    """Seconds of a whole `baldwin evolve`, from the start of its workers to the last checkpoint; and the score."""
+def ours(env: str, members: int, rounds: int) -> float:
+    """Seconds of a whole `baldwin evolve`, from the start of its workers to the last checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         run = start(config_of(env, members, rounds), Path(folder) / "run")
         train(run)
-        return time.perf_counter() - begun, run.score or 0.0
+        return time.perf_counter() - begun
 
 
 def tune(env: str, members: int, rounds: int) -> float:
+    """Seconds of Ray Tune's search. Its workers import vector Pong from this repository."""
     command = [str(peer_python("rllib", RLLIB)), str(HERE / "tune_peer.py"), env, "--members", str(members), "--rounds", str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path})
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["errors"] == 0, done.stderr
     return float(found["seconds"]) * members * rounds / found["rounds"]
@@ -66,14 +71,11 @@ def tune(env: str, members: int, rounds: int) -> float:
 
 def peers(members: int, rounds: int) -> None:
     """The same members, rounds of 2,048 steps, network and minibatches on the same cores. Tune compares by training episodes, we by evaluations besides."""
-    mine, score = ours("CartPole-v1", members, rounds)
-    theirs = tune("CartPole-v1", members, rounds)
-    pong, _ = ours("baldwin:VectorPong-v0", members, rounds)
-    rows = [
-        ["CartPole-v1", f"{mine:.1f}", f"{theirs:.1f}", f"{theirs / mine:.1f}", f"{members * rounds * 2048 / mine:,.0f}", f"{score:.0f}"],
-        ["baldwin:VectorPong-v0", f"{pong:.1f}", "-", "-", f"{members * rounds * 2048 / pong:,.0f}", "-"],
-    ]
-    head = ["environment", "baldwin, s", "Ray Tune + RLlib, s", "ratio", "baldwin, steps/s", "baldwin, score"]
+    rows = []
+    for env in ("CartPole-v1", "baldwin:VectorPong-v0"):
+        mine, theirs = ours(env, members, rounds), tune(env, members, rounds)
+        rows.append([env, f"{mine:.1f}", f"{theirs:.1f}", f"{theirs / mine:.1f}", f"{members * rounds * 2048 / mine:,.0f}"])
+    head = ["environment", "baldwin, s", "Ray Tune + RLlib, s", "ratio", "baldwin, steps/s"]
     table(f"PBT + PPO, {members} members x {rounds} x 2,048 steps, 64-64 networks", head, rows)
 
 
@@ -86,13 +88,13 @@ def costs(members: int = 100) -> None:
         job = TrainMember(0, 0, sections, 1, 2048, 1, 1, files=files)
         (first,) = job.run(None)  # type: ignore[arg-type]
         name = bytes(first.arrays["state_sha256"]).hex()
-        copied = TrainMember(0, 0, sections, 2, 2048, 1, 1, Parent(name), copied=True, files=files)
+        copied = TrainMember(0, 0, sections, 2, 2048, 1, 1, parent_sha256=name, copied=True, files=files)
         times = []
         for _ in range(20):
             begun = time.perf_counter()
             algorithm, spec = sections.build(2)
-            copied._restore(algorithm)
             worker = spec()
+            copied._restore(algorithm, worker)
             algorithm.ask(1)
             times.append(time.perf_counter() - begun)
             worker.close()
@@ -112,40 +114,52 @@ def costs(members: int = 100) -> None:
     table("What members cost, CartPole-v1, 64-64 networks", ["what", ""], rows)
 
 
-def scaling(workers: Sequence[int] = (1, 8, 64, 256)) -> None:
-    """Simulated workers; a round takes a log-normal time (sigma 0.5): rounds per simulated second."""
-    from baldwin.executors import make_executor
-    from baldwin.runs.loop import loop
+MEMBER = [
+    "algorithm.name=es",
+    "env.id=benchmarks.worlds:Clockwork",
+    "env.kwargs={length: 20}",
+    "policy.hidden=[]",
+    "algorithm.population=2",
+    "algorithm.block=2",
+    "algorithm.lr={log: [1e-3, 1e-1]}",
+    "population.name=pbt",
+    "population.steps=40",
+    "population.episodes=1",
+    "executor.name=virtual",
+    "executor.latency=0",
+]
+"""One that costs next to nothing to compute: only how long its rounds take in simulated time matters."""
+ROUND_STEPS, ROUND_SECONDS = 60, 60.0  # of three episodes; simulated, without jitter
 
+
+def simulate(workers: int, members: int, rounds: int, synchronous: bool, jitter: float) -> float:
+    """Rounds per simulated hour."""
+    cost = [f"executor.step_seconds={ROUND_SECONDS / ROUND_STEPS}", f"executor.jitter={jitter}", f"executor.workers={workers}"]
+    config = load_config(None, [], [*MEMBER, *cost, f"population.members={members}", f"population.synchronous={synchronous}"])
+    with tempfile.TemporaryDirectory() as folder:
+        parts = build(config, Path(folder))
+        executor = make_executor(config.executor, parts.worker_spec)
+        for _ in loop(parts.algorithm, executor):
+            if parts.algorithm.version >= rounds:
+                break
+        return 3600 * rounds * members / executor.now  # type: ignore[attr-defined]
+
+
+def scaling(workers: Sequence[int] = (1, 10, 100, 1000), rounds: int = 3, jitter: float = 0.5) -> None:
+    """As many members as simulated workers, at least eight; a round takes a log-normal time around a minute."""
     rows = []
     for count in workers:
-        speeds = []
-        for synchronous in (True, False):
-            more = ["executor.name=virtual", f"executor.workers={count}", "executor.jitter=0.5", f"population.synchronous={synchronous}"]
-            small = [
-                "population.steps=64",
-                "population.episodes=1",
-                "algorithm.n_envs=2",
-                "algorithm.block=2",
-                "algorithm.rollout_length=32",
-            ]
-            members = max(8, count)
-            config = config_of("CartPole-v1", members, 3, *more, *small, "algorithm.steps_per_epoch=64", "algorithm.batch_size=64")
-            with tempfile.TemporaryDirectory() as folder:
-                parts = build(config, Path(folder))
-                executor = make_executor(config.executor, parts.worker_spec)
-                for _ in loop(parts.algorithm, executor):
-                    if parts.algorithm.version >= 3:
-                        break
-                speeds.append(3 * members / executor.now)  # type: ignore[attr-defined]
-        rows.append([str(count), str(max(8, count)), *(f"{speed:,.0f}" for speed in speeds), f"{speeds[1] / speeds[0]:.2f}"])
-    table("Simulated workers, unequal rounds", ["workers", "members", "synchronous, rounds/s", "asynchronous", "ratio"], rows)
+        members = max(8, count)
+        waiting, going_on = (simulate(count, members, rounds, synchronous, jitter) for synchronous in (True, False))
+        rows.append([f"{count:,}", f"{members:,}", f"{waiting:,.0f}", f"{going_on:,.0f}", f"{going_on / waiting:.2f}"])
+    head = ["workers", "members", "synchronous, rounds/h", "asynchronous", "ratio"]
+    table(f"Simulated workers, {rounds} rounds of a minute each (log-normal, sigma {jitter})", head, rows)
 
 
-def main(rounds: int = 20) -> None:
-    peers(8, rounds)
+def main(full: bool = False) -> None:
+    peers(8, 20 if full else 2)
     costs()
-    scaling()
+    scaling(rounds=10 if full else 3)
 
 
 if __name__ == "__main__":

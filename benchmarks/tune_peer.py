@@ -8,12 +8,23 @@ import tempfile
 import time
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a game of Pong is longer than the first rounds: there is no return yet
 
+import gymnasium
 import ray
 from ray import tune
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.schedulers import PopulationBasedTraining
+
+VECTOR_PONG = "baldwin:VectorPong-v0"
+
+
+def make_vector_pong(_config: dict[str, object]) -> gymnasium.Env:
+    """The world as Gymnasium has it; this repository must be on PYTHONPATH."""
+    import baldwin.envs  # noqa: F401 - it registers the world
+
+    return gymnasium.make("VectorPong-v0")
 
 
 def main() -> None:
@@ -23,6 +34,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cpus", type=int, default=2)
     args = parser.parse_args()
+    if args.env == VECTOR_PONG:
+        make_vector_pong({})  # fails now if it cannot be made, and not over and over in workers
+        tune.register_env(VECTOR_PONG, make_vector_pong)
     ray.init(num_cpus=args.cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     config = (
         PPOConfig()
@@ -48,6 +62,7 @@ def main() -> None:
     scheduler = PopulationBasedTraining(
         time_attr="training_iteration",
         perturbation_interval=1,
+        require_attrs=False,
         hyperparam_mutations={"lr": tune.loguniform(1e-5, 1e-2)},
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -56,12 +56,24 @@ def render(
         int | None, typer.Option(metavar="K", min=0, help="Any generation, from the journal; default: the newest checkpoint.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the episodes.")] = 0,
-    member: Annotated[str | None, typer.Option(metavar="best|K", help="Of a population: the best member, or that of this number.")] = None,
+    member: Annotated[
+        str | None,
+        typer.Option(
+            metavar="best|K|front", help="Of a population: the best member, that of this number, or one video for each end of the front."
+        ),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Film the greedy policy; needs no screen."""
-    from baldwin.runs.video import render_run
+    from baldwin.runs.video import render_front, render_run
 
+    if member == "front":
+        with err.status("loading the policies") as status:
+            films = render_front(directory, video, episodes, seed, trust, status.update)
+        for number, objectives, path, returns in films:
+            shown = ", ".join(f"{r:.1f}" for r in returns)
+            out.print(f"{', '.join(objectives)}: member {number}  video: {path}  returns: {shown}", markup=False, highlight=False)
+        return
     with err.status("loading the policy") as status:
         path, returns = render_run(directory, video, episodes, generation, seed, trust, status.update, member)
     out.print(f"video: {path}  returns: {', '.join(f'{r:.1f}' for r in returns)}", markup=False, highlight=False)

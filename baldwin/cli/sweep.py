@@ -36,8 +36,10 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Compare values of hyper-parameters by independent runs: -m 'algorithm.lr={log: [1e-5, 1e-2]}'. Ctrl-C saves; baldwin resume DIR goes on."""
+    from baldwin.runs.report import check_plot
     from baldwin.runs.sweeps import plot_sweep, sweep_table
 
+    check_plot(plot)
     if preset is not None and (Path(preset) / "config.yaml").is_file():
         directory = Path(preset)
     else:

@@ -48,6 +48,9 @@ def load_config(
     layers += [_read_file(path) for path in files]
     layers.append(reduce(merge, [parse_override(text) for text in overrides], {}))
     tree: Tree = reduce(overlay, layers, {})
+    section = tree.get("env")
+    if env is not None and isinstance(section, Mapping) and is_range(section.get("id")):
+        raise ConfigError(f"--env {env} and env.id={section['id']} both name the environment: leave --env out to search several")
     if base is None:
         section = tree.get("algorithm")
         tree = merge(algorithm_defaults(str(section.get("name", "es")) if isinstance(section, Mapping) else "es"), tree)

@@ -42,7 +42,8 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any], free: bool = False)
     out = dict(under)
     for key, value in over.items():
         short = out.get(key)
-        if not free and isinstance(value, Mapping) and isinstance(short, str) and value and not NAMES_OF_PARTS & set(value):
+        kindless = isinstance(value, Mapping) and value and not is_range(value) and not NAMES_OF_PARTS & set(value)
+        if not free and kindless and isinstance(short, str):
             word = "conv" if key not in ("memory", "learner") else "kind" if key == "memory" else "name"
             raise ConfigError(
                 f"{key} is {clean_text(short, 50)!r} and cannot get {', '.join(map(str, value))} besides: write {key}.{word}={clean_text(short, 50)}"

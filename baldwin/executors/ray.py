@@ -18,7 +18,7 @@ from baldwin.executors.cluster import STATUS_ACTOR, StatusActor, connect, reason
 from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, overdue_message
 from baldwin.executors.ray_worker import Counts, QueuedJob, RayWorkerActor, Reply, Share, WorkerHandle, payload
 from baldwin.executors.streams import StreamOwners
-from baldwin.types import Fingerprint, Job, Metrics, Result, Shared, failed
+from baldwin.types import Fingerprint, Job, Metrics, Result, Shared, failed, job_reads
 
 POLL_INTERVAL, PING_INTERVAL = 0.5, 5.0
 """Seconds between two checks of deadlines and of the cluster's size; and after which an idle worker is pinged."""
@@ -92,22 +92,28 @@ class RayExecutor:
         return free - sum(owner is None or owner in idle for owner in waiting)
 
     def share(self, shared: Shared) -> None:
-        """One copy in the object store; jobs that are submitted from now on name it."""
+        """One copy in the object store; jobs that are submitted from now on name it; one on demand only those that read it."""
         self.counts.shares += 1
         for old in [s for s in self._shares if s.key == shared.key and (s.version < shared.oldest or s.version == shared.version)]:
             self._shares.remove(old)
             self.counts.nodes.pop(old.number, None)
+        if shared.version < shared.oldest:
+            return
         content = {name: array.copy() for name, array in shared.arrays.items()}
         size = sum(a.nbytes for a in content.values())
         reference = (self._ray.put(content),)
-        self._shares.append(Share(self.counts.shares, shared.key, shared.version, shared.oldest, reference, size))
+        self._shares.append(Share(self.counts.shares, shared.key, shared.version, shared.oldest, reference, size, shared.on_demand))
+        if shared.on_demand:  # its name is its hash, and nobody may ever need it
+            return
         self.counts.bytes_sent += size
         self._reference.receive(shared)
-        self._fingerprint = self._reference.fingerprint([(s.key, s.version) for s in self._shares])
+        self._fingerprint = self._reference.fingerprint([(s.key, s.version) for s in self._shares if not s.on_demand])
 
     def submit(self, job: Job) -> None:
         """Queue it for the next idle worker."""
-        self._queue.append(QueuedJob(job, list(self._shares), self._fingerprint))
+        reads = job_reads(job)
+        needed = [share for share in self._shares if not share.on_demand or share.key in reads]
+        self._queue.append(QueuedJob(job, needed, self._fingerprint))
         self._scale()
         self._dispatch()
 
@@ -193,11 +199,12 @@ class RayExecutor:
             log.warning("there is no worker; waiting for one (ray start --address=... on any machine adds some)%s", refused)
 
     def _dispatch(self) -> None:
-        """Give queued jobs to idle workers, those of a stream to its owner."""
+        """Give queued jobs to idle workers: those of a stream to its owner, others if possible to one that holds what they read."""
         for queued in list(self._queue):
             available = {h.number: h for h in self._handles if h.available}
             idle = [n for n, h in available.items() if h.future is None]
-            chosen = self._streams.choose(queued.job, idle, available, self._more_are_starting())
+            holders = [n for n in idle if available[n].holds.issuperset(job_reads(queued.job))]
+            chosen = self._streams.choose(queued.job, holders or idle, available, self._more_are_starting())
             if chosen is not None:
                 handle = available[chosen]
                 self._queue.remove(queued)
@@ -246,9 +253,10 @@ class RayExecutor:
         handle.jobs += 1
         handle.busy += time.monotonic() - handle.started
         handle.env_steps += sum(o.env_steps for o in reply.outcomes)
+        handle.holds = frozenset(reply.holds)
         self.counts.bytes_sent += payload(reply)
         for share in [s for s in task.shares if s in self._shares]:
-            holders = self.counts.nodes.setdefault(share.number, {self._driver_node})
+            holders = self.counts.nodes.setdefault(share.number, set() if share.on_demand else {self._driver_node})
             if share.number in reply.fetched and handle.node not in holders:
                 holders.add(handle.node)  # Ray moves an object to a node once
                 self.counts.bytes_sent += share.size

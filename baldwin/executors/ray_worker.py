@@ -18,6 +18,7 @@ class Reply(NamedTuple):
     cpu_seconds: float
     fingerprint: Fingerprint  # what it was computed from
     fetched: tuple[int, ...]  # numbers of the shared values that it had to fetch first
+    holds: tuple[str, ...]  # keys of the values on demand that it has now
 
 
 class RayWorkerActor:
@@ -45,13 +46,19 @@ class RayWorkerActor:
 
         if resync:
             self._held = {}
-        fetched = [share for share in shares if self._held.get((share.key, share.version)) != share.number]
+        holds = () if resync else self._holds()
+        fetched = [s for s in shares if (s.key not in holds if s.on_demand else self._held.get((s.key, s.version)) != s.number)]
         for share in fetched:
-            self._worker.receive(Shared(share.key, share.version, ray.get(share.where[0]), share.oldest))
-        self._held = {(share.key, share.version): share.number for share in shares}
+            self._worker.receive(Shared(share.key, share.version, ray.get(share.where[0]), share.oldest, share.on_demand))
+        used = [(share.key, share.version) for share in shares if not share.on_demand]
+        self._held = {(share.key, share.version): share.number for share in shares if not share.on_demand}
         outcomes, cpu = run_timed(job, self._worker)
-        used = [(share.key, share.version) for share in shares]
-        return Reply(outcomes, cpu, self._worker.fingerprint(used), tuple(s.number for s in fetched))
+        return Reply(outcomes, cpu, self._worker.fingerprint(used), tuple(s.number for s in fetched), self._holds())
+
+    def _holds(self) -> tuple[str, ...]:
+        """Keys of the values on demand that its worker has: fetched, or made by a job."""
+        held = getattr(self._worker, "held_on_demand", tuple)  # not every worker keeps such values
+        return tuple(held())
 
 
 class Share(NamedTuple):
@@ -63,6 +70,7 @@ class Share(NamedTuple):
     oldest: int
     where: tuple[Any]
     size: int
+    on_demand: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +96,7 @@ class WorkerHandle:
     ready: bool = False
     refused: str = ""  # why it gets no work
     resync: bool = False  # its last fingerprint was wrong
+    holds: frozenset[str] = frozenset()  # keys of the values on demand that it had after its last job
     task: QueuedJob | None = None
     created: float = field(default_factory=time.monotonic)
     started: float = 0.0  # of its job

@@ -132,6 +132,23 @@ class Choice:
 
 
 Range = Uniform | Log | Int | Choice
+Numbers = Uniform | Log | Int
+
+
+def to_unit(found: Numbers, value: float) -> float:
+    """Where a value lies in its range, from 0 to 1; in a logarithmic one by its logarithm."""
+    low, high, at = (math.log(v) if isinstance(found, Log) else float(v) for v in (found.low, found.high, value))
+    return (at - low) / (high - low) if high > low else 0.0
+
+
+def from_unit(found: Numbers, place: float) -> float | int:
+    """The inverse of `to_unit`; a whole number where the range has only those."""
+    if isinstance(found, Log):
+        value = math.exp(math.log(found.low) + place * (math.log(found.high) - math.log(found.low)))
+    else:
+        value = found.low + place * (found.high - found.low)
+    value = min(max(value, found.low), found.high)
+    return round(value) if isinstance(found, Int) else value
 
 
 def _check_bounds(what: Uniform | Log | Int, low: Value, high: Value) -> None:

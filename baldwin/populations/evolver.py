@@ -89,13 +89,14 @@ class Evolver(Population):
             state_sha256=member.state_sha256,
             before=member.hyperparameters,
             rounds=member.rounds,
+            line_steps=member.line_steps,
             weights=weights_drawn,
             obs_moments=None if weights_drawn is None else self._obs_moments,
         )
 
     def _take(self, plan: Plan, child: Member) -> None:
         if not child.state_sha256:  # it failed: it goes on from before, with weights that are drawn
-            child.state_sha256, child.line_steps = plan.state_sha256, self.members[plan.member].line_steps
+            child.state_sha256, child.line_steps = plan.state_sha256, plan.line_steps
         self.members[plan.member] = child
 
     def _select(self) -> None:

@@ -90,6 +90,7 @@ class Breeding(Population):
             state_sha256=first.state_sha256,
             before=first.hyperparameters,
             rounds=first.rounds,
+            line_steps=first.line_steps,
             steps=config.training_steps,
             copied=True,
             params=self._child_params(first, second, rng),

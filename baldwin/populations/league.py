@@ -109,6 +109,7 @@ class League(Population):
             parents=[number] if member.state_sha256 else [],
             state_sha256=member.state_sha256,
             rounds=member.rounds,
+            line_steps=member.line_steps,
             copied=bool(member.state_sha256),  # episodes against players of the round before stay behind
             opponents=names,
             opponent_weights=weights,
@@ -152,7 +153,7 @@ class League(Population):
 
     def _take(self, plan: Plan, child: Member) -> None:
         if not child.state_sha256:
-            child.state_sha256, child.line_steps = plan.state_sha256, self.members[plan.member].line_steps
+            child.state_sha256, child.line_steps = plan.state_sha256, plan.line_steps
         self.members[plan.member] = child
 
     def _select(self) -> None:

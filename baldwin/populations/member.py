@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm
-from baldwin.envs import EnvConfig
+from baldwin.envs import EnvConfig, check_env
 from baldwin.errors import BaldwinError
 from baldwin.executors.config import run_job
 from baldwin.networks import PolicyConfig
@@ -21,11 +21,11 @@ from baldwin.ops import seeds
 from baldwin.ops.ranges import Value
 from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.parts import Sections
-from baldwin.populations.states import StateFiles, pack_state, state_hash, unpack_state
+from baldwin.populations.states import CONTENT, StateFiles, pack_state, shared_state, state_hash, state_key, unpack_state
 from baldwin.rollout import RESULT, RolloutSpec
 from baldwin.types import Algorithm, Arrays, Outcome, State, Trial, Worker
 
-RETURNS, STATE_HASH, STATE, SECONDS, LINE_STEPS = "returns", "state_sha256", "state", "seconds", "line_steps"
+RETURNS, STATE_HASH, STATE, SECONDS = "returns", "state_sha256", "state", "seconds"
 EVALUATION_STEPS = "evaluation_steps"
 WINS, GAMES = "opponent_wins", "opponent_games"
 MATCHES = 4  # that of the seeds of a league's matches
@@ -34,27 +34,36 @@ MAX_WIDTH = 32  # environments of an evaluation
 Hyperparameters = dict[str, Value]
 
 
-def with_hyperparameters(sections: Sections, values: Mapping[str, Value]) -> Sections:
-    """The same with other values of these config keys, such as `algorithm.lr`.
+def changed_sections(config: Any, values: Mapping[str, Value]) -> dict[str, Any]:
+    """Of a config with the sections env, policy and algorithm those that these values of keys, such as `algorithm.lr`, change.
 
     Raises:
         ValidationError: a value is not allowed there.
     """
     changed: dict[str, Any] = {}
     for name in ("env", "policy", "algorithm"):
-        section: EnvConfig | PolicyConfig | AlgorithmConfig = getattr(sections, name)
+        section: EnvConfig | PolicyConfig | AlgorithmConfig = getattr(config, name)
         own = {tuple(key.split(".")[1:]): value for key, value in values.items() if key.split(".")[0] == name}
         if own:
             changed[name] = section.with_values(own)
-    return replace(sections, **changed)
+    return changed
 
 
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """A state that training begins from."""
+def with_hyperparameters(sections: Sections, values: Mapping[str, Value]) -> Sections:
+    """The same with other values of these config keys.
 
-    state_sha256: str
-    content: bytes | None = None  # of the state, where the worker cannot read the run's files
+    Raises:
+        ValidationError: a value is not allowed there.
+    """
+    return replace(sections, **changed_sections(sections, values))
+
+
+def where_played(keys: Iterable[str]) -> list[str]:
+    """Of config keys those that decide in which environment and with which network a member plays.
+
+    Weights of rewards do not: all members are compared by those of the run.
+    """
+    return [key for key in keys if key.startswith(("env.", "policy.")) and not key.startswith("env.reward_weights")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +78,16 @@ class TrainMember:
     evaluation_seed: int
     episodes: int
     evaluation_env: EnvConfig | None = None  # where members are compared: with the same weights of rewards for all; None: its own
-    parent: Parent | None = None  # None: begin from scratch
+    parent_sha256: str = ""  # the state that training begins from; "": from scratch
     copied: bool = False  # the state is another member's: open episodes stay behind
     fresh_optimizer: bool = False
-    files: StateFiles | None = None  # where to write the state; None: it travels with the outcome
+    files: StateFiles | None = None  # where states are; None: the parent's was shared, and the new one travels with the outcome
     params: NDArray[np.float32] | None = None  # of the policy, in place of those of the state: made by crossover or mutation
     weights: NDArray[np.float32] | None = None  # the same of everything that is trained
     obs_moments: NDArray[np.float64] | None = None  # observation statistics that come with them
     opponent_policies: tuple[tuple[str, Arrays], ...] = ()  # of those in `sections.opponents` that are no script
     inherit_training: bool = True  # False: the state is that before the training (baldwinian)
+    own_env: bool = False  # the environment is not the one that `sections` describe
 
     @property
     def kind(self) -> str:
@@ -91,7 +101,12 @@ class TrainMember:
 
     @property
     def stream(self) -> None:
-        """Any worker will do: the state is in a file, or travels with the job."""
+        """Any worker will do."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The key of the parent's state, where workers cannot read the run's files."""
+        return (state_key(self.parent_sha256),) if self.parent_sha256 and self.files is None else ()
 
     def run(self, worker: Worker) -> list[Outcome]:
         """Returns of the evaluation, what the environment told of its episodes, and the hash of the new state.
@@ -99,20 +114,21 @@ class TrainMember:
         On one thread, in learning too: the executor brings the cores, and sums over several threads would round as many ways.
         """
         with one_thread(), one_numpy_thread():
-            return [self._run()]
+            return [self._run(worker)]
 
-    def _run(self) -> Outcome:
+    def _run(self, worker: Worker) -> Outcome:
         begun = time.perf_counter()
-        algorithm, spec = self.sections.build(self.seed, opponent_policies=self.opponent_policies)
+        sections = replace(self.sections, env_spec=check_env(self.sections.env)) if self.own_env else self.sections
+        algorithm, spec = sections.build(self.seed, opponent_policies=self.opponent_policies)
         own_worker = spec()  # one that no other member has used
-        env = self.evaluation_env or self.sections.env
-        judge = own_worker if env == self.sections.env else replace(spec, env=env)()
+        env = self.evaluation_env or sections.env
+        judge = own_worker if env == sections.env else replace(spec, env=env)()
         try:
-            before = self._restore(algorithm)
+            before = self._restore(algorithm, worker)
             state = {} if self.inherit_training else _genome(algorithm)
             train_for(algorithm, own_worker, self.steps)
             policy = algorithm.policy_state()
-            limit = self.sections.env_spec.max_episode_steps
+            limit = sections.env_spec.max_episode_steps
             evaluation = evaluate_policy(judge, policy, self.evaluation_seed, self.episodes, limit)
             games: dict[str, NDArray[Any]] = {}
             match_steps = 0
@@ -124,10 +140,11 @@ class TrainMember:
                 used.close()
         content = pack_state((state or _genome(algorithm)) | {"policy": dict(policy)})
         name = self.files.write(content) if self.files else state_hash(content)
+        if self.files is None:
+            worker.receive(shared_state(content))  # its next round may be here
         arrays = dict(evaluation.arrays) | {
             STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8),
             SECONDS: np.array(time.perf_counter() - begun),
-            LINE_STEPS: np.array(algorithm.env_steps),
             EVALUATION_STEPS: np.array(evaluation.env_steps + match_steps),
             **games,
         }
@@ -141,10 +158,10 @@ class TrainMember:
             critic_steps=algorithm.gradient_steps - before[1],
         )
 
-    def _restore(self, algorithm: Algorithm) -> tuple[int, int]:
+    def _restore(self, algorithm: Algorithm, worker: Worker) -> tuple[int, int]:
         """Continue from the parent's state; environment and gradient steps made before."""
-        if self.parent:
-            state = self._parent_state(self.parent)["algorithm"]
+        if self.parent_sha256:
+            state = self._parent_state(worker)["algorithm"]
             if self.sections.opponents:  # the players of this round, not those of the last
                 state["opponents"] = algorithm.state_dict()["opponents"]
             algorithm.load_state_dict(state)
@@ -162,12 +179,13 @@ class TrainMember:
                 algorithm.set_weights(self.weights)
         return algorithm.env_steps, algorithm.gradient_steps
 
-    def _parent_state(self, parent: Parent) -> State:
-        if parent.content is not None:
-            return unpack_state(parent.content)
-        if self.files is None:
-            raise BaldwinError("expected the content of the parent's state, since there are no files to read it from")
-        return self.files.load(parent.state_sha256)
+    def _parent_state(self, worker: Worker) -> State:
+        if self.files:
+            return self.files.load(self.parent_sha256)
+        content = worker.shared(state_key(self.parent_sha256), 0)[CONTENT].tobytes()
+        if state_hash(content) != self.parent_sha256:
+            raise BaldwinError(f"the state of a member was damaged on its way: it does not have the hash {self.parent_sha256}")
+        return unpack_state(content)
 
 
 def _genome(algorithm: Algorithm) -> State:

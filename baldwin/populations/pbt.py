@@ -12,13 +12,19 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from baldwin.ops import pbt
+from baldwin.errors import ConfigError
+from baldwin.ops import pb2, pbt
+from baldwin.ops.ranges import Choice, from_unit, to_unit
 from baldwin.ops.statistics import significantly_better
+from baldwin.ops.threads import one_numpy_thread
 from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
-from baldwin.populations.member import Member
+from baldwin.populations.member import Hyperparameters, Member
 from baldwin.populations.population import CONTINUE, COPY, START, Plan, Population
 from baldwin.rollout import RETURN
 from baldwin.types import State
+
+CANDIDATES = 1000  # hyper-parameters drawn at random, of which pb2 takes the best
+MAX_CHANGES = 200  # rounds that pb2 remembers: its time grows with their third power
 
 
 class PBTConfig(PopulationConfig):
@@ -33,6 +39,10 @@ class PBTConfig(PopulationConfig):
     )
     fraction: float = Field(0.2, gt=0, le=0.5, description="Share of the members that copy, and of those that are copied")
     p_value: float = Field(0.05, gt=0, lt=1, description="Of Welch's t-test over the returns of the evaluation")
+    explore: Literal["perturb", "pb2"] = Field(
+        "perturb",
+        description="What a copy does with hyper-parameters. perturb: multiply or draw anew; pb2: numbers by a Gaussian process over how much scores changed",
+    )
     factors: list[float] = Field([0.8, 1.2], min_length=1, description="A copied hyper-parameter is multiplied with one of these")
     resample: float = Field(0.25, ge=0, le=1, description="Probability that it is drawn anew from its range instead")
     mating: Literal["uniform", "behaviour"] = Field(
@@ -67,6 +77,10 @@ class PBT(Population):
         self.members = [Member(n, self.member_seed(n), pbt.resample(self.ranges, draw)) for n in range(config.members)]
         self._ready = list(range(config.members))  # members that wait for a worker
         self._went_back: list[int] = []  # members that go on from an earlier state of their own
+        self._numbers = {key: found for key, found in self.ranges.items() if not isinstance(found, Choice)}
+        if config.explore == "pb2" and not self._numbers:
+            raise ConfigError("population.explore=pb2 chooses numbers, and every range is a choice: leave it out, or search a number")
+        self._changes = np.zeros((0, 2 + len(self._numbers)))  # of the last rounds: (round, change of the score, numbers in [0, 1])
 
     @property
     def waits_for_all(self) -> bool:
@@ -84,7 +98,7 @@ class PBT(Population):
         if chosen is None:
             return self._continue(member)
         other, number = self.members[chosen], self._planned
-        changed = pbt.explore(other.hyperparameters, self.ranges, self.rng(1, number), tuple(self._config.factors), self._config.resample)
+        changed = self._explore(other)
         return Plan(
             member.id,
             self.member_seed(self._config.members + number),
@@ -94,6 +108,8 @@ class PBT(Population):
             state_sha256=other.state_sha256,
             before=other.hyperparameters,
             rounds=other.rounds,
+            line_steps=other.line_steps,
+            score_before=other.score,
             copied=True,
             fresh_optimizer=self._config.optimizer == "fresh",
         )
@@ -113,8 +129,27 @@ class PBT(Population):
             state_sha256=member.state_sha256,
             before=member.hyperparameters,
             rounds=member.rounds,
+            line_steps=member.line_steps,
+            score_before=member.score,
             copied=went_back,
         )
+
+    def _explore(self, other: Member) -> Hyperparameters:
+        """The hyper-parameters of a copy of this member."""
+        rng = self.rng(1, self._planned)
+        changed = pbt.explore(other.hyperparameters, self.ranges, rng, tuple(self._config.factors), self._config.resample)
+        if self._config.explore == "perturb":
+            return changed
+        candidates = rng.random((CANDIDATES, len(self._numbers)))
+        in_use = np.array([self._place(plan) for plan in self._plans.values()]).reshape(-1, 1 + len(self._numbers))
+        t, y, x = self._changes[:, 0], self._changes[:, 1], self._changes[:, 2:]
+        with one_numpy_thread():  # the same bits for any number of cores
+            chosen = candidates[pb2.choose(x, t, y, in_use[:, 1:], in_use[:, 0], candidates, float(other.rounds))]
+        return changed | {key: from_unit(found, place) for (key, found), place in zip(self._numbers.items(), chosen.tolist(), strict=True)}
+
+    def _place(self, plan: Plan) -> list[float]:
+        """The round of a plan, and its numbers in [0, 1]."""
+        return [float(plan.rounds), *(to_unit(found, plan.hyperparameters[key]) for key, found in self._numbers.items())]  # type: ignore[arg-type]
 
     def _exploit(self, number: int) -> int | None:
         """Whom the member copies; None: it goes on with its own state."""
@@ -147,6 +182,10 @@ class PBT(Population):
 
     def _take(self, plan: Plan, child: Member) -> None:
         before = self.members[plan.member]
+        if self._config.explore == "pb2" and np.isfinite(child.score - plan.score_before):
+            rounds, *places = self._place(plan)
+            seen = [*self._changes, np.array([rounds, child.score - plan.score_before, *places])]
+            self._changes = np.array(seen[-MAX_CHANGES:])
         child.id = plan.member
         both = self._config.safe and not plan.copied and np.isfinite(before.score) and np.isfinite(child.score)
         if both and significantly_better(before.returns, child.returns, self._config.p_value):
@@ -155,19 +194,19 @@ class PBT(Population):
             )  # the same seed would only do the same again
             self._went_back.append(plan.member)
         elif not child.state_sha256:  # it failed: it counts as the worst, so that it copies another
-            origin = self.members[plan.parents[0]] if plan.parents else before
-            child.state_sha256, child.line_steps = plan.state_sha256, origin.line_steps
+            child.state_sha256, child.line_steps = plan.state_sha256, plan.line_steps
         self.members[plan.member] = child
         self._ready.append(plan.member)
 
     def state_dict(self) -> State:
-        """And the members that wait for a worker, or go on from an earlier state of their own."""
-        return super().state_dict() | {"ready": self._ready, "went_back": self._went_back}
+        """And the members that wait for a worker, or go on from an earlier state of their own, and the changes that pb2 learns from."""
+        return super().state_dict() | {"ready": self._ready, "went_back": self._went_back, "changes": self._changes}
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
         super().load_state_dict(state)
         self._ready, self._went_back = ([int(n) for n in state[name]] for name in ("ready", "went_back"))
+        self._changes = np.array(state.get("changes", self._changes))
 
 
-register_population(PopulationEntry(PBTConfig, PBT, "arXiv 1711.09846"))
+register_population(PopulationEntry(PBTConfig, PBT, "arXiv 1711.09846; pb2: 2002.02518"))

@@ -12,26 +12,27 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from baldwin.algorithm import BaseAlgorithm
+from baldwin.envs import check_env
 from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.networks import REFERENCE
 from baldwin.opponents import OpponentsConfig
 from baldwin.ops import seeds
 from baldwin.ops.statistics import return_stats
 from baldwin.populations.config import PopulationConfig, PopulationContext
 from baldwin.populations.member import (
     EVALUATION_STEPS,
-    LINE_STEPS,
     RETURNS,
     SECONDS,
     STATE,
     STATE_HASH,
     Hyperparameters,
     Member,
-    Parent,
     TrainMember,
+    where_played,
     with_hyperparameters,
 )
-from baldwin.populations.states import StateFiles
-from baldwin.rollout import mean_results, weigh_objectives
+from baldwin.populations.states import StateFiles, dropped_state, shared_state
+from baldwin.rollout import WorkerSpec, mean_results, weigh_objectives
 from baldwin.types import Arrays, Individual, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
 START, CONTINUE, COPY = "start", "continue", "copy"
@@ -49,6 +50,8 @@ class Plan:
     state_sha256: str = ""  # to begin from; "": from scratch
     before: Hyperparameters = field(default_factory=dict)  # of the parent that it continues
     rounds: int = 0  # of the line so far
+    line_steps: int = 0  # environment steps of its training, likewise
+    score_before: float = float("nan")  # of the state that it begins from
     steps: int | None = None  # default: those of the config
     copied: bool = False
     fresh_optimizer: bool = False
@@ -83,6 +86,7 @@ class Population(BaseAlgorithm):
         self._lineage: list[Individual] = []
         self._used: dict[int, list[str]] = {}  # version -> states that were needed or made then
         self._new_states: list[str] = []  # of this generation
+        self._shared_states: set[str] = set()  # that workers were told of
         self._fresh_policy: Arrays | None = None
         self._best_policy: tuple[str, Arrays] = ("", {})
 
@@ -113,15 +117,37 @@ class Population(BaseAlgorithm):
             self._best_policy = (best.state_sha256, self.files.load(best.state_sha256)["policy"])
         return self._best_policy[1]
 
+    def best_worker(self) -> WorkerSpec | None:
+        """How to make a worker for the best member's policy, where it has an environment or a network of its own."""
+        values = {key: self.best.hyperparameters[key] for key in where_played(self.ranges)} if self.best else {}
+        if not values:
+            return None
+        sections = with_hyperparameters(self._context.sections, values)
+        reference = {name.removeprefix(REFERENCE): array for name, array in self.policy_state().items() if name.startswith(REFERENCE)}
+        return WorkerSpec(sections.env, check_env(sections.env), sections.policy, reference)
+
     def publish(self) -> list[Shared]:
-        """The best member's policy once per version.
+        """The best member's policy once per version, and states of members for workers that cannot read the run's files.
 
         States that were last needed before the oldest checkpoint that the run may go back to are removed here, and not where a generation
         ends: a resumed run passes there again while it reads its journal, which names states of generations to come.
         """
         if self._published != self.version:
             self._remove_old_states()
-        return super().publish()
+        return super().publish() + self._publish_states()
+
+    def _publish_states(self) -> list[Shared]:
+        """Where workers cannot read the run's files: each state that a round may begin from, once, until none will."""
+        if self.files is None or self._context.shared_files:
+            return []
+        wanted = self._startable() | {plan.state_sha256 for plan in self._plans.values()} - {""}
+        new, old = sorted(wanted - self._shared_states), sorted(self._shared_states - wanted)
+        self._shared_states = wanted
+        return [shared_state(self.files.read(name)) for name in new] + [dropped_state(name) for name in old]
+
+    def _startable(self) -> set[str]:
+        """States that the next rounds may begin from."""
+        return {m.state_sha256 for m in self.members if m.state_sha256}
 
     def _remove_old_states(self) -> None:
         oldest = self.version - self._context.generations_kept - 1
@@ -170,9 +196,6 @@ class Population(BaseAlgorithm):
 
     def _make_job(self, number: int) -> TrainMember:
         plan, context, config = self._plans[number], self._context, self._config
-        parent = None
-        if plan.state_sha256 and self.files:
-            parent = Parent(plan.state_sha256, None if context.shared_files else self.files.read(plan.state_sha256))
         try:
             sections = with_hyperparameters(context.sections, plan.hyperparameters)
         except ValidationError as error:  # each value is allowed, which was checked; not so this combination of them
@@ -187,9 +210,9 @@ class Population(BaseAlgorithm):
             seed=plan.seed,
             steps=config.steps if plan.steps is None else plan.steps,
             evaluation_seed=context.seed,
-            evaluation_env=context.sections.env,
+            evaluation_env=sections.env.model_copy(update={"reward_weights": context.sections.env.reward_weights}),
             episodes=config.episodes,
-            parent=parent,
+            parent_sha256=plan.state_sha256,
             copied=plan.copied,
             fresh_optimizer=plan.fresh_optimizer,
             files=self.files if context.shared_files else None,
@@ -197,6 +220,7 @@ class Population(BaseAlgorithm):
             weights=plan.weights,
             obs_moments=plan.obs_moments,
             inherit_training=plan.inherit_training,
+            own_env=any(key.startswith("env.") for key in where_played(plan.hyperparameters)),
         )
 
     def _pool_of(self, plan: Plan) -> tuple[OpponentsConfig | None, list[tuple[str, Arrays]]]:
@@ -251,7 +275,7 @@ class Population(BaseAlgorithm):
         child.results = mean_results(outcome)
         if self.scores_by_objective and self._config.objectives:
             child.score = float(self.objectives_of(child)[0])
-        child.line_steps = int(arrays[LINE_STEPS])
+        child.line_steps = plan.line_steps + outcome.env_steps
         return child
 
     def _record(self, plan: Plan, child: Member, outcome: Outcome) -> Individual:
@@ -317,6 +341,7 @@ class Population(BaseAlgorithm):
         self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
         self._used = {int(version): list(names) for version, names in state["used"].items()}
         self._new_states = list(state["new_states"])
+        self._shared_states = set()
         self._lineage = []
 
 

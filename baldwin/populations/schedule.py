@@ -50,6 +50,7 @@ class Schedule(Population):
             state_sha256=member.state_sha256,
             before=member.hyperparameters,
             rounds=member.rounds,
+            line_steps=member.line_steps,
         )
 
     def _take(self, plan: Plan, child: Member) -> None:

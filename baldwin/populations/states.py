@@ -15,9 +15,9 @@ from safetensors.numpy import load, save
 
 from baldwin.errors import RunDirectoryError
 from baldwin.tree import FlatArrays, join, split
-from baldwin.types import State
+from baldwin.types import Shared, State
 
-TREE = "$tree"
+TREE, CONTENT = "$tree", "content"
 SUFFIX = ".safetensors"
 
 
@@ -40,6 +40,21 @@ def state_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def state_key(name: str) -> str:
+    """The key that a state is shared under, where workers cannot read the run's files."""
+    return f"state {name}"
+
+
+def shared_state(content: bytes) -> Shared:
+    """A state for those workers that begin from it."""
+    return Shared(state_key(state_hash(content)), 0, {CONTENT: np.frombuffer(content, np.uint8)}, 0, on_demand=True)
+
+
+def dropped_state(name: str) -> Shared:
+    """The same state when nobody will begin from it any more."""
+    return Shared(state_key(name), 0, {}, 1, on_demand=True)
+
+
 @dataclass(frozen=True, slots=True)
 class StateFiles:
     """The folder of a run's states."""
@@ -59,6 +74,10 @@ class StateFiles:
                 os.fsync(file.fileno())
             temporary.replace(target)
         return name
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this state."""
+        return self._path(name).exists()
 
     def read(self, name: str) -> bytes:
         """A state by its hash.

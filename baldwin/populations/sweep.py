@@ -38,6 +38,7 @@ class SweepConfig(PopulationConfig):
         "none", description="Who is stopped early, by Optuna's rules (extra sweep)"
     )
     members: Literal[1] = Field(1, description="A sweep has trials x seeds members")
+    keep_states: bool = Field(False, description="Keep the states of all trials that are finished, and not only of the best")
     rungs: PositiveInt = Field(1, description="Evaluations of a run, after equal shares of its steps; a pruner decides after each")
 
     @property
@@ -78,6 +79,15 @@ class Sweep(Population):
         runs = [m for m in self._runs(trial) if m.state_sha256]
         return min(runs, key=lambda m: abs(m.score - self._rungs[trial][-1])) if runs else None
 
+    def _known(self) -> list[Member]:
+        """Of trials that are finished, only the best can still be asked for."""
+        best = self.best
+        over = set() if self._config.keep_states else set(self._done) - {best.id // self._config.seeds if best else None}
+        return [m for m in self.members if m.id // self._config.seeds not in over]
+
+    def _startable(self) -> set[str]:
+        return {m.state_sha256 for m in self.members if m.id in self._waiting and m.state_sha256}
+
     def _runs(self, trial: int) -> list[Member]:
         return [m for m in self.members if m.id // self._config.seeds == trial]
 
@@ -96,6 +106,7 @@ class Sweep(Population):
                 state_sha256=member.state_sha256,
                 before=member.hyperparameters,
                 rounds=member.rounds,
+                line_steps=member.line_steps,
                 steps=share,
             )
         number = len(self.members)

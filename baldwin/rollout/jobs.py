@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from baldwin.rollout.episodes import RolloutSpec
-from baldwin.types import Outcome, Trial, Worker
+from baldwin.rollout.worker import WorkerSpec
+from baldwin.types import CENTER, Arrays, Outcome, Shared, Trial, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +30,32 @@ class RolloutJob:
     def run(self, worker: Worker) -> list[Outcome]:
         """One outcome per trial."""
         return worker.evaluate(self.trials, self.spec)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWorkerJob:
+    """Play the episodes of another job on a worker made for them: in another environment, or with another network, than the executor's."""
+
+    job: RolloutJob
+    make_worker: WorkerSpec
+    policy: Arrays  # the center that the job's trials name
+    stream: None = None
+
+    @property
+    def kind(self) -> str:
+        """That of the other job."""
+        return self.job.kind
+
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        """Those of the other job."""
+        return self.job.tickets
+
+    def run(self, worker: Worker) -> list[Outcome]:
+        """One outcome per trial, in order."""
+        own = self.make_worker()
+        try:
+            own.receive(Shared(CENTER, self.job.spec.version, self.policy, self.job.spec.version))
+            return self.job.run(own)
+        finally:
+            own.close()

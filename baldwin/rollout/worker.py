@@ -26,6 +26,7 @@ from baldwin.rollout.segments import ACTOR, DECIDED, CollectJob, RunningEnvs, co
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
 MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its overhead
+ON_DEMAND_BYTES = 2**28  # of values on demand that a worker keeps, besides the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,18 @@ class RolloutWorker:
         self._running: dict[tuple[int, ...], RunningEnvs] = {}  # environment numbers -> those that collect segments
         self._members: dict[tuple[int, int], Forward] = {}
         self._shared: dict[str, dict[int, Arrays]] = {}  # key -> version -> arrays
+        self._on_demand: dict[str, Arrays] = {}  # key -> arrays, the least recently used first
         self._machine: Fingerprint = {}
 
     def receive(self, shared: Shared) -> None:
-        """Keep a copy of a shared value; drop versions of its key before `oldest`."""
+        """Keep a copy of a shared value; drop versions of its key before `oldest`. Of those on demand, the least recently used go."""
+        if shared.on_demand:
+            self._on_demand.pop(shared.key, None)
+            if shared.version >= shared.oldest:
+                self._on_demand[shared.key] = {name: np.array(array) for name, array in shared.arrays.items()}
+            while len(self._on_demand) > 1 and sum(a.nbytes for v in self._on_demand.values() for a in v.values()) > ON_DEMAND_BYTES:
+                del self._on_demand[next(iter(self._on_demand))]
+            return
         versions = self._shared.setdefault(shared.key, {})
         versions[shared.version] = {name: np.array(array) for name, array in shared.arrays.items()}
         for version in [v for v in versions if v < shared.oldest]:
@@ -72,10 +81,17 @@ class RolloutWorker:
         Raises:
             StaleShare: this worker does not hold that version.
         """
+        if key in self._on_demand:
+            self._on_demand[key] = self._on_demand.pop(key)
+            return self._on_demand[key]
         versions = self._shared.get(key, {})
         if version not in versions:
             raise StaleShare(f"the job was made for version {version} of {key!r}; this worker holds {sorted(versions)}")
         return versions[version]
+
+    def held_on_demand(self) -> tuple[str, ...]:
+        """Keys of the values on demand that this worker holds."""
+        return tuple(self._on_demand)
 
     def evaluate(self, trials: Sequence[Trial], spec: RolloutSpec) -> list[Outcome]:
         """One outcome per trial, in order; the block's observation moments, and its games against a pool, travel with the first."""

@@ -19,9 +19,11 @@ from baldwin.ops import seeds
 from baldwin.ops.noise import Noise
 from baldwin.parts import Sections
 from baldwin.populations import POPULATIONS, PopulationContext
+from baldwin.populations.config import extremes
+from baldwin.populations.member import changed_sections, where_played
 from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec
 from baldwin.runs.opponents import Policies, load_policies
-from baldwin.types import Algorithm, Job, Perturbation, Trial
+from baldwin.types import Algorithm, Perturbation, Trial
 
 EVALUATION_ENVS = 8
 
@@ -90,6 +92,10 @@ def build_population(config: RunConfig, sections: Sections, folder: Path | None)
     """
     assert config.population is not None
     config.population.check_search(sections)
+    for key in where_played(config.population.search):
+        if key.startswith("env."):
+            for value in extremes(config.population.ranges[key]):
+                probe_env(config.model_copy(update=changed_sections(config, {key: value})))
     if getattr(config.algorithm, "actor_lag", 0):
         raise ConfigError("population: a member is trained in one process, where nothing is collected meanwhile: set algorithm.actor_lag=0")
     if config.opponents or config.env.self_play:
@@ -151,7 +157,7 @@ def on_cpu(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"algorithm": config.algorithm.on_cpu()})
 
 
-def evaluation_jobs(version: int, env_spec: EnvSpec, dim: int, episodes: int, seed: int, *path: int) -> Sequence[Job]:
+def evaluation_jobs(version: int, env_spec: EnvSpec, dim: int, episodes: int, seed: int, *path: int) -> Sequence[RolloutJob]:
     """Jobs that play the shared greedy policy on held-out seeds, a few environments each."""
     env_seeds = seeds.seeds(episodes, seed, seeds.Stream.EVALUATE, *path)
     center = Perturbation(Noise((0, 0), ((dim,),)), 0, 0, 0.0)

@@ -16,7 +16,7 @@ from baldwin.runs.build import evaluation_jobs, probe_env
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import policy_arrays, trusted_config
-from baldwin.runs.members import member_policy
+from baldwin.runs.members import member_config, member_policy
 from baldwin.types import CENTER, Shared
 
 FRESH = 1  # seeds that training never evaluates on
@@ -56,6 +56,7 @@ def evaluate_run(
     """
     directory = RunDirectory.find(path)
     config = trusted_config(directory, trust)
+    config = member_config(directory, config, member, generation)
     policy, generation = member_policy(directory, member) if member else policy_arrays(directory, generation, trust)
     reference = {name.removeprefix(REFERENCE): array for name, array in policy.items() if name.startswith(REFERENCE)}
     env_spec = probe_env(config)

@@ -11,6 +11,7 @@ from baldwin.runs.build import build, on_cpu, probe_env
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import apply_record, read_journal
+from baldwin.runs.members import member_config
 from baldwin.runs.opponents import kept_policies
 from baldwin.types import Arrays
 
@@ -78,7 +79,7 @@ def load_policy(path: str | Path, generation: int | None = None, trust: bool = F
         RunDirectoryError: there is none, it is damaged, or it is not trusted.
     """
     directory = RunDirectory.find(Path(path))
-    config = trusted_config(directory, trust)
+    config = member_config(directory, trusted_config(directory, trust), None, generation)
     arrays, _ = policy_arrays(directory, generation, trust)
     return greedy_policy(config, arrays)
 

@@ -198,10 +198,20 @@ def plot_run(directory: RunDirectory) -> Path | None:
     return directory.curve
 
 
+def check_plot(out: Path | None) -> None:
+    """Refuse a plot whose folder does not exist: it may be a typing error, and what is drawn may take hours to compute.
+
+    Raises:
+        UserError: with the folder.
+    """
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"cannot write the plot {out}: there is no folder {out.parent}. Make it first, or correct the name")
+
+
 def save_figure(figure: Any, out: Path) -> None:
     """Write a plot, or say why not."""
+    check_plot(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         temporary = out.with_name(f".writing-{out.name}")
         figure.savefig(temporary, dpi=120, format=out.suffix.lstrip(".") or "png")
         temporary.replace(out)  # whole or not at all, and never through a link

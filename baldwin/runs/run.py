@@ -16,6 +16,9 @@ from baldwin.envs import choose_backend
 from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.executors import make_executor
 from baldwin.ops.statistics import iqm
+from baldwin.populations.member import where_played
+from baldwin.populations.population import Population
+from baldwin.rollout import OwnWorkerJob
 from baldwin.runs.build import Parts, build, evaluation_jobs
 from baldwin.runs.checkpoint import (
     list_checkpoints,
@@ -82,10 +85,14 @@ class Run:
         return () if self.evaluated or algorithm.version % self.config.run.evaluate_every else self.evaluation_jobs()
 
     def evaluation_jobs(self) -> Sequence[Job]:
-        """The greedy policy on the run's held-out seeds."""
-        return evaluation_jobs(
-            self.algorithm.version, self.parts.env_spec, self.parts.dim, self.config.run.episodes, self.config.run.seed, HELD_OUT
-        )
+        """The greedy policy on the run's held-out seeds; that of a sweep's best member in its own environment."""
+        version, seed = self.algorithm.version, self.config.run.seed
+        own = self.algorithm.best_worker() if isinstance(self.algorithm, Population) else None
+        if own is None:
+            return evaluation_jobs(version, self.parts.env_spec, self.parts.dim, self.config.run.episodes, seed, HELD_OUT)
+        policy = self.algorithm.policy_state()
+        jobs = evaluation_jobs(version, own.env_spec, len(policy["params"]), self.config.run.episodes, seed, HELD_OUT)
+        return [OwnWorkerJob(job, own, policy) for job in jobs]
 
     def on_event(self, event: Event, executor: Executor) -> Iterator[Metrics]:
         """Write an event to the journal and the metrics; yields the new lines of metrics."""
@@ -272,8 +279,9 @@ def start(config: RunConfig, out: Path | None = None) -> Run:
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """The same with every `auto` replaced by what it means on this machine."""
-    env = config.env.model_copy(update={"backend": choose_backend(config.env)})
+    """The same with every `auto` replaced by what it means on this machine; that of the backend stays where several environments are searched."""
+    several = config.population is not None and any(key.startswith("env.") for key in where_played(config.population.search))
+    env = config.env if several else config.env.model_copy(update={"backend": choose_backend(config.env)})
     opponents = expand_folders(config.opponents) if config.opponents else None
     return config.model_copy(update={"env": env, "algorithm": config.algorithm.resolved(), "opponents": opponents})
 

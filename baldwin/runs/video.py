@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from baldwin.ops import seeds
 from baldwin.runs.build import probe_env
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import greedy_policy, policy_arrays, trusted_config
-from baldwin.runs.members import member_policy
+from baldwin.runs.members import front_ends, member_config, member_policy, population_state
 
 MAX_FPS = {".mp4": 50, ".gif": 25}  # what players show smoothly; a gif of more is only larger
 
@@ -42,7 +43,7 @@ def render_run(
         UserError: an unknown format, or an environment that cannot draw.
     """
     directory = RunDirectory.find(path)
-    config = trusted_config(directory, trust)
+    config = member_config(directory, trusted_config(directory, trust), member, generation)
     config = config.model_copy(update={"env": config.env.model_copy(update={"backend": "gymnasium"})})  # only that one can draw
     arrays, generation = member_policy(directory, member) if member else policy_arrays(directory, generation, trust)
     video = video or directory.path / f"generation-{generation:06d}{f'-member-{member}' if member else ''}.mp4"
@@ -60,6 +61,28 @@ def render_run(
     progress(f"writing {len(frames)} frames")
     write_video(video, frames, fps)
     return video, returns
+
+
+def render_front(
+    path: Path,
+    video: Path | None,
+    episodes: int = 1,
+    seed: int = 0,
+    trust: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[tuple[int, list[str], Path, list[float]]]:
+    """Film the members at the ends of a population's front; of each its number, the objectives that it is best at, the file, and the returns.
+
+    The objectives are added to the name of the file.
+    """
+    found = []
+    _, generation = population_state(RunDirectory.find(path))
+    base = video or path / f"generation-{generation:06d}-front.mp4"
+    for number, objectives in front_ends(path).items():
+        name = re.sub(r"[^\w.]+", "-", "-".join([base.stem, *objectives]))
+        target, returns = render_run(path, base.with_name(name + base.suffix), episodes, None, seed, trust, progress, str(number))
+        found.append((number, objectives, target, returns))
+    return found
 
 
 def _film(

@@ -289,6 +289,72 @@ def test_the_wire_carries_indices_not_parameters(ray_with: Make) -> None:
     assert traffic(2, 1_000_000, 40) == pytest.approx(many, rel=0.1)
 
 
+class KeepingWorker(SphereWorker):
+    """Keeps values on demand, as a worker for members does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, Arrays] = {}
+
+    def receive(self, shared: Shared) -> None:
+        if shared.on_demand:
+            self.kept[shared.key] = shared.arrays
+        super().receive(shared)
+
+    def held_on_demand(self) -> tuple[str, ...]:
+        return tuple(self.kept)
+
+
+@dataclass(frozen=True)
+class ReadAndMake:
+    """Adds one to the value that it reads; its worker keeps the result under another name."""
+
+    ticket: int
+    reads: tuple[str, ...]
+    makes: str
+    stream: int | None = None
+
+    @property
+    def tickets(self) -> tuple[int, ...]:
+        return (self.ticket,)
+
+    def run(self, worker: KeepingWorker) -> list[Outcome]:
+        made = worker.kept[self.reads[0]]["content"] + 1
+        worker.receive(Shared(self.makes, 0, {"content": made}, 0, on_demand=True))
+        return [Outcome(self.ticket, float(made[0]), arrays={"pid": np.array(os.getpid())})]
+
+
+def test_a_value_on_demand_goes_only_to_a_worker_that_reads_it_and_lacks_it(ray_with: Make) -> None:
+    size = 1_000_000
+    executor = ray_with(2, KeepingWorker)
+    executor.share(Shared(CENTER, 0, center(1.0), 0))
+    all_ready(executor, 2)
+    executor.report()
+
+    def run(reads: str, makes: str) -> tuple[float, int, float]:
+        """The outcome, the worker, and the megabytes that it took."""
+        executor.submit(ReadAndMake(0, (reads,), makes))
+        ((outcome,),) = [result.outcomes for result in executor.wait()]
+        return outcome.scalar, int(outcome.arrays["pid"]), round(executor.report()["bytes_sent"] / size, 1)
+
+    def share(key: str, value: int) -> None:
+        executor.share(Shared(key, 0, {"content": np.full(size, value, np.uint8)}, 0, on_demand=True))
+
+    share("a", 0)
+    assert executor.report()["bytes_sent"] == 0
+    value, maker, sent = run("a", "b")
+    assert (value, sent) == (1.0, 1.0)
+    share("b", 1)
+    assert run("b", "c") == (2.0, maker, 0.0)  # it made the value, and is preferred
+    os.kill(maker, signal.SIGKILL)
+    until(lambda: maker not in descendants())
+    share("c", 2)
+    value, other, sent = run("c", "d")
+    assert (value, other != maker, sent) == (3.0, True, 1.0)
+    executor.share(Shared("c", 0, {}, 1, on_demand=True))
+    assert [share.key for share in executor._shares] == [CENTER, "a", "b"]
+
+
 @dataclass(frozen=True)
 class Anything:
     ticket: int

@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from baldwin.algorithm import ALGORITHMS
 from baldwin.config import RunConfig, load_config
-from baldwin.errors import RunDirectoryError
+from baldwin.errors import BaldwinError, RunDirectoryError, StaleShare
 from baldwin.parts import Sections
-from baldwin.populations.member import STATE, STATE_HASH, Parent, TrainMember, train_for, with_hyperparameters
-from baldwin.populations.states import StateFiles, pack_state, unpack_state
+from baldwin.populations.member import STATE, STATE_HASH, TrainMember, train_for, with_hyperparameters
+from baldwin.populations.states import CONTENT, StateFiles, dropped_state, pack_state, shared_state, state_key, unpack_state
 from baldwin.rollout import RESULT
 from baldwin.runs.build import probe_env
 from baldwin.runs.checkpoint import policy_hash
@@ -84,7 +85,7 @@ def test_two_rounds_equal_a_run_of_as_many_generations(algorithm: str, tmp_path:
     config = config_of(algorithm, "run.seed=5", "executor.name=inline")
     sections = sections_of(config)
     (first,) = job(sections, tmp_path).run(None)  # type: ignore[arg-type]
-    (second,) = job(sections, tmp_path, parent=Parent(state_of(first))).run(None)  # type: ignore[arg-type]
+    (second,) = job(sections, tmp_path, parent_sha256=state_of(first)).run(None)  # type: ignore[arg-type]
     state = StateFiles(tmp_path).load(state_of(second))
     generations = int(state["algorithm"]["counters"]["version"])
     run = train_run(load_config(None, [], [f"stop.generations={generations}"], base=config.model_dump(mode="json")), tmp_path / "run")
@@ -97,20 +98,49 @@ def test_a_job_gives_the_same_state_wherever_it_runs(tmp_path: Path) -> None:
     (first,) = job(sections, tmp_path / "a").run(None)  # type: ignore[arg-type]
     (again,) = job(sections, tmp_path / "b").run(None)  # type: ignore[arg-type]
     assert state_of(first) == state_of(again)
-    (travelling,) = job(sections, tmp_path, files=None).run(None)  # type: ignore[arg-type]
-    content = travelling.derived[STATE].tobytes()
-    assert hashlib.sha256(content).hexdigest() == state_of(first)
-    (child,) = job(sections, tmp_path, files=None, parent=Parent(state_of(first), content)).run(None)  # type: ignore[arg-type]
-    (other,) = job(sections, tmp_path / "a", parent=Parent(state_of(first))).run(None)  # type: ignore[arg-type]
-    assert state_of(child) == state_of(other)
+
+
+def test_without_files_a_state_is_read_from_the_worker_that_made_it_or_was_sent_it(tmp_path: Path) -> None:
+    sections = sections_of(config_of("ppo"))
+    spec = sections.build(0)[1]
+    maker, other = spec(), spec()
+    (written,) = job(sections, tmp_path).run(maker)
+    (travelling,) = job(sections, tmp_path, files=None).run(maker)
+    name, content = state_of(written), travelling.derived[STATE].tobytes()
+    assert hashlib.sha256(content).hexdigest() == name == state_of(travelling)
+    assert maker.held_on_demand() == (state_key(name),)
+    next_round = job(sections, tmp_path, files=None, parent_sha256=name)
+    assert next_round.reads == (state_key(name),)
+    with pytest.raises(StaleShare):
+        next_round.run(other)
+    other.receive(shared_state(content))
+    (expected,) = job(sections, tmp_path, parent_sha256=name).run(maker)
+    assert [state_of(next_round.run(worker)[0]) for worker in (maker, other)] == [state_of(expected)] * 2
+    other.receive(dropped_state(name))
+    assert other.held_on_demand() == (state_key(state_of(expected)),)
+    other.receive(shared_state(content)._replace(arrays={CONTENT: np.zeros(3, np.uint8)}))
+    with pytest.raises(BaldwinError, match="damaged on its way"):
+        next_round.run(other)
+
+
+def test_a_worker_keeps_the_states_that_it_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baldwin.rollout.worker.ON_DEMAND_BYTES", 20)
+    worker = sections_of(config_of("ppo")).build(0)[1]()
+    a, b, c, large = (shared_state(bytes([n]) * size) for n, size in enumerate((8, 8, 8, 100)))
+    worker.receive(a)
+    worker.receive(b)
+    worker.shared(a.key, 0)
+    worker.receive(c)
+    assert worker.held_on_demand() == (a.key, c.key)
+    worker.receive(large)  # one that is larger than the limit is kept by itself
+    assert worker.held_on_demand() == (large.key,)
 
 
 def test_a_copy_leaves_the_originals_episodes_and_learns_by_its_own_seed(tmp_path: Path) -> None:
     sections = sections_of(config_of("ppo"))
     (first,) = job(sections, tmp_path).run(None)  # type: ignore[arg-type]
-    parent = Parent(state_of(first))
     hashes = {
-        state_of(job(sections, tmp_path, parent=parent, **changes).run(None)[0])  # type: ignore[arg-type]
+        state_of(job(sections, tmp_path, parent_sha256=state_of(first), **changes).run(None)[0])  # type: ignore[arg-type]
         for changes in ({}, {"copied": True, "seed": 6}, {"copied": True, "seed": 7}, {"fresh_optimizer": True})
     }
     assert len(hashes) == 4

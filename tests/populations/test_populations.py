@@ -16,9 +16,9 @@ from baldwin.errors import ConfigError, UserError
 from baldwin.ops import pareto
 from baldwin.populations import POPULATIONS
 from baldwin.runs.checkpoint import policy_hash
-from baldwin.runs.history import rebuild
+from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.lineage import best_state, read_lineage, winning_line
-from baldwin.runs.members import front, member_policy
+from baldwin.runs.members import front, front_ends, member_config, member_policy
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run
 from tests.runs.test_exactness import lines
@@ -66,6 +66,7 @@ KINDS: dict[str, list[str]] = {
 }
 ASYNCHRONOUS: dict[str, list[str]] = {
     "pbt-asynchronous": [*SMALL, "population.name=pbt", "population.exploit=both", "population.fraction=0.5"],
+    "pb2": [*SMALL, "population.name=pbt", "population.explore=pb2", "population.fraction=0.5"],
     "steady-state": [*SMALL, "population.name=steady-state"],
     "map-elites": [
         *PONG,
@@ -201,6 +202,23 @@ def test_nsga2_keeps_the_front(quiet: RunsWhenAsked) -> None:
     assert all(later >= earlier - 1e-12 for earlier, later in pairwise(volumes))
 
 
+def test_the_ends_of_the_front_are_filmed(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    path = quiet["nsga2"].directory.path
+    members = {m["id"]: {name: m["results"]["score"] + m["results"][name] for name in ("lazy", "busy")} for m in shown(path)["members"]}
+    ends = front_ends(path)
+    for number, names in ends.items():
+        for name in names:
+            assert members[number][name] == max(m[name] for m in members.values())
+    assert sorted(name for names in ends.values() for name in names) == ["busy", "lazy"]
+    done = in_process("render", path, "--member", "front", "--video", tmp_path / "film.gif")
+    assert done.returncode == 0, done.stderr
+    assert {file.name for file in tmp_path.iterdir()} == {f"film-{'-'.join(names)}.gif" for names in ends.values()}
+    assert all(f"member {number}" in done.stdout for number in ends)
+    assert front_ends(quiet["pbt"].directory.path) == {shown(quiet["pbt"].directory.path)["best"]: ["best"]}
+    wrong = in_process("render", path, "--member", "fronts", "--video", tmp_path / "film.gif")
+    assert (wrong.returncode, "expected best or the number of a member" in wrong.stderr) == (2, True)
+
+
 def test_baldwinian_children_inherit_what_was_not_trained(quiet: RunsWhenAsked) -> None:
     """The state that descendants go on from has made no update; the policy that was evaluated has."""
     run = quiet["genetic"]
@@ -300,6 +318,10 @@ REFUSED: list[tuple[list[str], str]] = [
         ["population.name=schedule", "population.members=1", "algorithm.lr=1e-3", "algorithm.epochs=2", "population.rounds=[{lr: 0.1}]"],
         "expected a key of",
     ),
+    (
+        ["population.name=pbt", "population.explore=pb2", "algorithm.lr={choice: [1e-3, 1e-2]}", "algorithm.epochs=2"],
+        "pb2 chooses numbers",
+    ),
     (["population.name=league", "population.members=1", "env.id=baldwin:VectorPong-v0", "env.backend=auto"], "does not search"),
 ]
 
@@ -368,3 +390,128 @@ def test_pbt_solves_cartpole_where_the_median_fixed_member_does_not(tmp_path: Pa
         ],
     )
     assert (train_run(alone, tmp_path / "fixed").score or 0) < 400
+
+
+WEIGHTS_ONLY = [
+    *(o for o in PONG if not o.startswith(("algorithm.lr", "algorithm.epochs={", "population", "stop", "env.max"))),
+    "env.max_episode_steps=100",
+    "policy.normalize_obs=false",
+    "run.evaluate_every=1000",
+    "run.checkpoint_every=1000",
+    "population.members=12",
+    "population.steps=0",
+    "population.inheritance=darwinian",
+    "population.generational=true",
+    "population.episodes=2",
+    "population.variation={crossover: units, weight_sigma: 0.3, weight_probability: 0.3}",
+]
+
+
+def test_nsga2_finds_a_larger_front_in_pong_than_fixed_weights_of_its_objectives(tmp_path: Path) -> None:
+    """Nine generations of NSGA-II against three of a genetic algorithm for each of three fixed weights: as many steps, networks and mutations."""
+    lazy_and_busy = "population.objectives={lazy: {score: 1, lazy: 1}, busy: {score: 1, busy: 1}}"
+    nsga2 = train_run(
+        load_config(None, [], [*WEIGHTS_ONLY, "population.name=nsga2", lazy_and_busy, "stop.generations=9"]), tmp_path / "nsga2"
+    )
+    fixed = [
+        train_run(
+            load_config(
+                None,
+                [],
+                [
+                    *WEIGHTS_ONLY,
+                    "population.name=genetic",
+                    f"population.objectives={{sum: {{score: 1, lazy: {weight}, busy: {1 - weight}}}}}",
+                    "stop.generations=3",
+                ],
+            ),
+            tmp_path / str(weight),
+        )
+        for weight in (0.0, 0.5, 1.0)
+    ]
+
+    def volume(members: list[dict[str, Any]]) -> float:
+        return pareto.hypervolume([[m["results"]["score"] + m["results"][name] for name in ("lazy", "busy")] for m in members], [0, 0])
+
+    best = [next(m for m in found["members"] if m["id"] == found["best"]) for found in (shown(run.directory.path) for run in fixed)]
+    assert nsga2.algorithm.env_steps == sum(run.algorithm.env_steps for run in fixed)
+    assert volume(shown(nsga2.directory.path)["members"]) > 1.05 * volume(best)
+
+
+def sweep_of(*overrides: str) -> RunConfig:
+    plain = [o for o in SMALL if not o.startswith(("population", "algorithm.lr", "stop", "algorithm.epochs={"))]
+    return load_config(None, [], [*plain, "population.name=sweep", "population.seeds=1", "population.episodes=4", *overrides])
+
+
+def test_a_sweep_keeps_the_states_of_its_best_trial(tmp_path: Path) -> None:
+    options = ("algorithm.lr={log: [1e-5, 1e-1]}", "population.trials=8", "population.steps=64", "stop.generations=8", "run.keep=2")
+    run = train_run(sweep_of(*options), tmp_path / "run")
+    kept = {file.stem for file in (tmp_path / "run" / "members").iterdir()}
+    members = {m["id"]: m["state_sha256"] for m in shown(tmp_path / "run")["members"]}
+    best = shown(tmp_path / "run")["best"]
+    assert members[best] in kept
+    gone = [number for number, name in members.items() if name not in kept]
+    assert len(gone) >= 3  # those of the last checkpoints stay, so that a resumed run finds them
+    refused = in_process("evaluate", tmp_path / "run", "--member", gone[0])
+    assert (refused.returncode, "population.keep_states=true" in refused.stderr) == (2, True)
+    assert in_process("evaluate", tmp_path / "run", "--episodes", 1).returncode == 0
+    again = train_run(sweep_of(*options, "population.keep_states=true"), tmp_path / "again")
+    assert again.params_sha256() == run.params_sha256()
+    assert len(list((tmp_path / "again" / "members").iterdir())) == 8
+
+
+@pytest.mark.parametrize("first", ["CartPole-v1", "Pendulum-v1"])  # the first of the choices stands for the range
+def test_a_sweep_over_environments_describes_each(first: str, tmp_path: Path) -> None:
+    """Other observations, actions, networks and limits; the score is that of the best in its own environment."""
+    ids = [first, *(name for name in ("CartPole-v1", "Acrobot-v1", "Pendulum-v1") if name != first)]
+    options = [f"env.id={{choice: [{', '.join(ids)}]}}", "env.backend=auto", "env.max_episode_steps=30", "population.sampler=grid"]
+    run = train_run(sweep_of(*options, "population.trials=3", "population.steps=64", "stop.generations=3"), tmp_path / "run")
+    rows = {row["hyperparameters"]["env.id"]: row["median"] for row in run.algorithm.table()}  # type: ignore[attr-defined]
+    assert rows["Acrobot-v1"] == -30
+    assert rows["Pendulum-v1"] < -30
+    assert 5 < rows["CartPole-v1"] <= 30
+    assert 5 < (run.score or 0) <= 30
+    found = shown(tmp_path / "run")
+    members = {m["hyperparameters"]["env.id"]: m["id"] for m in found["members"]}
+    assert found["best"] == members["CartPole-v1"]
+    done = json.loads(in_process("evaluate", tmp_path / "run", "--episodes", 2, "--json", "--member", members["Acrobot-v1"]).stdout)
+    assert done["mean"] == -30
+    assert load_policy(tmp_path / "run").act(np.zeros(4, np.float32)) in (0, 1)
+
+
+def test_environments_of_a_range_are_tried_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="NoSuchWorld"):
+        train_run(sweep_of("env.id={choice: [CartPole-v1, NoSuchWorld-v0]}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    refused = in_process("sweep", "--env", "CartPole-v1", "-m", "env.id={choice: [CartPole-v1, Acrobot-v1]}", "--out", tmp_path / "run")
+    assert (refused.returncode, "leave --env out" in refused.stderr) == (2, True)
+
+
+def test_a_sweep_over_networks_evaluates_the_best_with_its_own(tmp_path: Path) -> None:
+    options = ["policy.activation={choice: [tanh, relu]}", "population.sampler=grid", "population.trials=2", "population.steps=64"]
+    run = train_run(sweep_of(*options, "stop.generations=2"), tmp_path / "run")
+    member = next(m for m in run.algorithm.members if m.hyperparameters["policy.activation"] == "relu")  # type: ignore[attr-defined]
+    config = member_config(run.directory, run.config, str(member.id))
+    assert (config.policy.activation, run.config.policy.activation) == ("relu", "tanh")
+    done = json.loads(in_process("evaluate", tmp_path / "run", "--episodes", 4, "--json", "--member", member.id).stdout)
+    assert len(set(done["returns"])) > 1
+
+
+def test_a_picture_in_a_folder_that_is_not_there_is_refused_before_anything_starts(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    target = tmp_path / "typo" / "lineage.png"
+    refused = in_process("lineage", quiet["pbt"].directory.path, "--plot", target)
+    assert (refused.returncode, "there is no folder" in refused.stderr) == (2, True)
+    refused = in_process("sweep", "cartpole-ppo", "-m", "algorithm.lr={log: [1e-5, 1e-2]}", "--plot", target, "--out", tmp_path / "run")
+    assert (refused.returncode, "there is no folder" in refused.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["genetic", "pbt"])
+def test_steps_are_counted_along_a_line_of_ancestors(quiet: RunsWhenAsked, kind: str) -> None:
+    """Also of a baldwinian line, whose states have not been trained."""
+    found = read_lineage(quiet[kind].directory.path)
+    by_state = {record["state_sha256"]: record for record in found}
+    children = [record for record in found if record["parents"] and record["state_sha256"]]
+    assert children
+    for record in children:
+        assert record["env_steps"] == by_state[record["parent_sha256"]]["env_steps"] + 128

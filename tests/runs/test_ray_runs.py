@@ -17,6 +17,8 @@ import pytest
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
 from tests.executors.test_executors import until
+from tests.populations.test_populations import records
+from tests.populations.test_populations import small as small_population
 from tests.runs.test_exactness import lines
 from tests.runs.tools import SMALL, in_process, shown, small, train_run
 from tests.toys.processes import command, descendants
@@ -131,6 +133,25 @@ def test_nodes_may_leave_and_join_in_the_middle_of_a_run(quiet: Run, cluster: An
     assert run.params_sha256() == quiet.params_sha256()
     assert lines(tmp_path / "run") == lines(quiet.directory.path)
     assert [generation for generation, _ in seen] == [1, 2, 3, 4, 5]
+
+
+def test_members_of_a_population_move_when_nodes_leave_and_join(cluster: Any, tmp_path: Path) -> None:
+    """Workers cannot read the run's files here; what a node that leaves holds of states is sent to others."""
+    calm = train_run(small_population("pbt", "stop.generations=4"), tmp_path / "calm")
+    first = cluster.add_node(num_cpus=1)
+
+    def move(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line and run.algorithm.version == 1:
+            cluster.add_node(num_cpus=1)
+            cluster.wait_for_nodes()
+        if "return_mean" in line and run.algorithm.version == 3:
+            cluster.remove_node(first)
+
+    options = ("stop.generations=4", "executor.name=ray", "executor.workers=max", f"executor.address={cluster.address}")
+    run = train_run(small_population("pbt", *options), tmp_path / "run", watchers=[move])
+    assert run.params_sha256() == calm.params_sha256()
+    assert records(tmp_path / "run") == records(tmp_path / "calm")
+    assert lines(tmp_path / "run") == lines(tmp_path / "calm")
 
 
 def test_with_the_last_node_gone_the_run_waits_for_another(
