@@ -21,7 +21,7 @@ from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.sampling import random_action
 from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult, VectorEnv
-from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
+from baldwin.errors import EnvironmentFailure, UserError, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, describe_observations
 from baldwin.ops.seeds import mix
@@ -136,6 +136,8 @@ def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
     make, _ = maker(config)
     try:
         return make(**kwargs)
+    except UserError:
+        raise
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         text = f"{error} {error.__cause__}"
         for module, extra in EXTRA_OF_MODULE.items():

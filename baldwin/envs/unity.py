@@ -1,7 +1,7 @@
 """Scenes of Unity ML-Agents: unity:PATH_OF_BUILD, or unity:editor for one that is played in the editor.
 
 Every agent that a scene shows is an episode: Unity gives it a new number when it begins another one. The players of a world are slots:
-BEHAVIOUR/0, BEHAVIOUR/1 and so on. In a match the agents of a behaviour take its slots in the order in which they come, those that come
+BEHAVIOUR/0, BEHAVIOUR/1 and so on (BEHAVIOUR/team0/0 where several teams share one). In a match the agents of a behaviour take its slots in the order in which they come, those that come
 together in the order of their numbers; a slot whose agent is gone stays empty until the next match. Agents for whom no slot is left, and
 those of slots that nobody asked for, take random actions.
 """
@@ -9,8 +9,8 @@ those of slots that nobody asked for, take random actions.
 from __future__ import annotations
 
 import weakref
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World, find_players
-from baldwin.envs.unity_scene import EDITOR, AgentStep, UnityScene, UnitySettings, read_settings
+from baldwin.envs.unity_scene import EDITOR, AgentStep, UnityScene, UnitySettings, read_settings, short_names
 from baldwin.envs.vector_env import UNITY
 from baldwin.errors import EnvironmentFailure, nearest
 from baldwin.ops import seeds
@@ -47,8 +47,9 @@ class UnityWorld(World):
         self.live = not self._settings.repeatable
         self._scene: UnityScene | None = None
         scene = self._running_scene()
-        counts = count_agents(scene.reset(0))
-        self.players = list_players(scene, counts, self._settings)
+        present = Counter(step.behaviour for step in scene.reset(0))
+        self._slots = list_players(scene, present, self._settings)
+        self.players = [player for own in self._slots.values() for player in own]
 
     @property
     def stats(self) -> dict[str, list[float]]:
@@ -71,7 +72,7 @@ class UnityWorld(World):
         self._scene = None
 
     async def _tick(self, scene: UnityScene, match: object, steps: list[AgentStep], seats: dict[str, Seat], seed: int) -> None:
-        slots = Slots(self.players)
+        slots = Slots(self._slots)
         rng = seeds.generator(seed, seeds.Stream.MATCH)
         totals: dict[str, float] = {}  # of players that have appeared
         playing: set[str] = set()
@@ -98,7 +99,9 @@ class UnityWorld(World):
                 action = behaviour.split(await seat.action()) if seat else behaviour.random(step.legal, rng)
                 actions[step.behaviour, step.agent] = action
             if scene.match is not match:
-                raise EnvironmentFailure("another match began in the Unity editor, which plays one at a time: use one environment and one worker")
+                raise EnvironmentFailure(
+                    "another match began in the Unity editor, which plays one at a time: use one environment and one worker"
+                )
             steps = scene.step(actions)
             for name in playing:
                 seats[name].add(0.0)  # a frame
@@ -127,10 +130,9 @@ def see_nothing(player: Player) -> dict[str, NDArray[Any]]:
 class Slots:
     """Which agent plays which player, in one match."""
 
-    def __init__(self, players: Iterable[Player]) -> None:
-        self._free: dict[str, deque[str]] = {}
-        for player in players:
-            self._free.setdefault(player.name.rpartition("/")[0], deque()).append(player.name)
+    def __init__(self, players: Mapping[str, Sequence[Player]]) -> None:
+        """`players` by behaviour."""
+        self._free = {behaviour: deque(player.name for player in own) for behaviour, own in players.items()}
         self._taken: dict[tuple[str, int], str | None] = {}
 
     def player(self, step: AgentStep) -> str | None:
@@ -154,33 +156,28 @@ def show(seat: Seat, step: AgentStep, totals: dict[str, float]) -> None:
     seat.show(step.observation, step.legal, terminated=step.terminated, truncated=step.truncated, info={"agent": step.agent})
 
 
-def count_agents(steps: Iterable[AgentStep]) -> dict[str, int]:
-    """Agents that have to decide, by behaviour."""
-    counts: dict[str, int] = {}
-    for step in steps:
-        counts[step.behaviour] = counts.get(step.behaviour, 0) + 1
-    return counts
-
-
-def list_players(scene: UnityScene, counts: Mapping[str, int], settings: UnitySettings) -> list[Player]:
-    """The slots of the behaviours.
+def list_players(scene: UnityScene, present: Mapping[str, int], settings: UnitySettings) -> dict[str, list[Player]]:
+    """The slots of each behaviour; `present`: its agents when the scene begins.
 
     Raises:
         EnvironmentFailure: a behaviour is named that the scene does not have, or there is nobody to play.
     """
-    there = sorted(scene.behaviours)
-    names = [name for name in there if settings.behaviour in (None, name, name.partition("?")[0])]
+    short = short_names(sorted(scene.behaviours))
     slots = settings.agents if isinstance(settings.agents, dict) else {}
-    unknown = [name for name in slots if name not in there] + [settings.behaviour or ""] * (not names)
-    if unknown:
-        raise EnvironmentFailure(f"the scene has no behaviour {unknown[0]!r}; there are: {', '.join(there)}.{nearest(unknown[0], there)}")
-    found = []
-    for name in names:
-        count = settings.agents if isinstance(settings.agents, int) else slots.get(name, counts.get(name, 0))
-        behaviour = scene.behaviours[name]
-        found += [Player(f"{name}/{n}", behaviour.observation_space, behaviour.action_space) for n in range(count)]
-    if not found:
-        raise EnvironmentFailure(f"no agent of {', '.join(names)} has to decide when the scene begins. Set env.kwargs={{agents: 1}}")
+    for name in [*slots, *([settings.behaviour] if settings.behaviour else [])]:
+        if name not in short.values():
+            there = ", ".join(short.values())
+            raise EnvironmentFailure(f"the scene has no behaviour {name!r}; there are: {there}.{nearest(name, short.values())}")
+    found = {}
+    for full, name in short.items():
+        behaviour = scene.behaviours[full]
+        count = settings.agents if isinstance(settings.agents, int) else slots.get(name, present.get(full, 0))
+        if settings.behaviour in (None, name):
+            found[full] = [Player(f"{name}/{n}", behaviour.observation_space, behaviour.action_space) for n in range(count)]
+    if not any(found.values()):
+        raise EnvironmentFailure(
+            "no agent has to decide when the scene begins, so that there is nobody to play. Set env.kwargs={agents: 1}"
+        )
     return found
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import queue
+import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -37,6 +40,18 @@ def import_unity(name: str, purpose: str) -> Any:
     except ModuleNotFoundError as error:
         command = missing_extra("unity", purpose)
         raise MissingExtra(f"{command} && {PACKAGE_COMMAND}  ({error})") from error
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens at a port of this machine. Asked first, because gRPC prints an error for one that is taken."""
+    with socket.socket() as probe:
+        if os.name == "posix":
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was closed a moment ago is free
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
 
 
 class DaemonThreads(Executor):
@@ -74,7 +89,7 @@ class UnityServer:
         self._replies: queue.Queue[Any] = queue.Queue()
         exchange = grpc.unary_unary_rpc_method_handler(self._exchange, self._message.FromString, self._message.SerializeToString)
         handlers = grpc.method_handlers_generic_handler("communicator_objects.UnityToExternalProto", {"Exchange": exchange})
-        for port in ports:
+        for port in filter(is_free, ports):
             unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
             self._server = grpc.server(DaemonThreads(), [handlers], options=[("grpc.so_reuseport", 0), *unlimited])
             try:
@@ -143,7 +158,7 @@ def open_connection(target: str | None, ports: Sequence[int], timeout: float, ch
     base = import_unity("environment", f"environment 'unity:{name}'").UnityEnvironment
     server = UnityServer(ports, timeout)
 
-    class Connection(base):  # type: ignore[misc]
+    class Connection(base):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             self.pictures: dict[str, set[int]] = {}
             file_name = None if target is None else str(Path(target).absolute())
@@ -171,7 +186,9 @@ def open_connection(target: str | None, ports: Sequence[int], timeout: float, ch
                 process.wait()
 
     try:
-        return Connection()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of distutils, with which it compares versions
+            return Connection()
     except EnvironmentFailure:
         raise
     except Exception as error:

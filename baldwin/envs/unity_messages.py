@@ -48,7 +48,7 @@ def make_messages(folder: Path, package: ModuleType) -> None:
     for path in sorted(folder.glob("*_pb2.py")):
         data = read_descriptor(path)
         files[descriptor_pb2.FileDescriptorProto.FromString(data).name] = (path.stem, data)
-    pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
+    pool = descriptor_pool.Default()
     added: set[str] = set()
 
     def add(name: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from baldwin.config_base import ConfigModel
-from baldwin.envs.unity_connection import PORTS, describe_failure, import_unity, open_connection
+from baldwin.envs.unity_connection import PORTS, SECONDS_TO_QUIT, describe_failure, import_unity, open_connection
 from baldwin.errors import EnvironmentFailure, nearest
 
 EDITOR = "editor"
@@ -28,9 +29,9 @@ class UnitySettings(ConfigModel):
     """env.kwargs of a Unity scene."""
 
     agents: int | dict[str, int] | None = Field(
-        None, description="Slots of each behaviour, or by behaviour; default: as many agents as it has at first"
+        None, description="Slots of each behaviour, or by the name of a behaviour; default: as many agents as it has at first"
     )
-    behaviour: str | None = Field(None, description="Only its agents are players, with or without ?team=")
+    behaviour: str | None = Field(None, description="Only the agents of this one are players")
     repeatable: bool = Field(
         False, description=f"The scene draws all that is random from the parameter {EPISODE_SEED}, so that an episode can be played again"
     )
@@ -115,8 +116,8 @@ def read_behaviour(spec: Any, pictures: frozenset[int]) -> Behaviour:
     for n, sensor in enumerate(spec.observation_specs):
         name = sensor.name or f"sensor_{n}"
         names.append(f"{name}_{n}" if name in names else name)
-        bounds = (0, 255, sensor.shape, np.uint8) if n in pictures else (-np.inf, np.inf, sensor.shape, np.float32)
-        parts[names[-1]] = spaces.Box(*bounds)  # type: ignore[arg-type]
+        picture = spaces.Box(0, 255, sensor.shape, np.uint8)
+        parts[names[-1]] = picture if n in pictures else spaces.Box(-np.inf, np.inf, sensor.shape, np.float32)
     size, branches = int(spec.action_spec.continuous_size), tuple(map(int, spec.action_spec.discrete_branches))
     return Behaviour(tuple(names), pictures, spaces.Dict(parts), make_action_space(size, branches), branches, size)
 
@@ -124,10 +125,17 @@ def read_behaviour(spec: Any, pictures: frozenset[int]) -> Behaviour:
 def make_action_space(continuous: int, branches: Sequence[int]) -> spaces.Space[Any]:
     """Box, Discrete for one branch, MultiDiscrete for several, or a Dict of both kinds."""
     box = spaces.Box(-1, 1, (continuous,), np.float32)
-    choices = spaces.Discrete(branches[0]) if len(branches) == 1 else spaces.MultiDiscrete(branches) if branches else None
-    if choices is None:
+    if not branches:
         return box
+    choices: spaces.Space[Any] = spaces.Discrete(branches[0]) if len(branches) == 1 else spaces.MultiDiscrete(list(branches))
     return spaces.Dict({CONTINUOUS: box, DISCRETE: choices}) if continuous else choices
+
+
+def short_names(behaviours: Iterable[str]) -> dict[str, str]:
+    """Names without the ?team=0 that Unity adds; where several teams share a behaviour, they are called NAME/team0, NAME/team1."""
+    parts = {full: full.partition("?team=") for full in behaviours}
+    shared = Counter(name for name, _, _ in parts.values())
+    return {full: name if shared[name] == 1 else f"{name}/team{team}" for full, (name, _, team) in parts.items()}
 
 
 class AgentStep(NamedTuple):
@@ -218,18 +226,18 @@ class UnityScene:
                 self._env.set_actions(name, self._action_tuple(continuous=parts[0], discrete=parts[1]))
         return self._call(self._env.step)
 
-    def close(self) -> None:
-        """Tell Unity to quit, and kill a build that does not; a second time it does nothing."""
+    def close(self, patience: float = SECONDS_TO_QUIT) -> None:
+        """Tell Unity to quit, and kill a build that does not in so many seconds; a second time it does nothing."""
         if self.is_open:
             self.is_open = False
-            self._env._close()
+            self._env._close(patience)
 
     def _call(self, command: Any) -> list[AgentStep]:
         try:
             command()
             return [step for name in sorted(self._env.behavior_specs) for step in self._read(name)]
         except Exception as error:
-            self.close()
+            self.close(patience=0.0)
             raise EnvironmentFailure(describe_failure(self._name, error)) from error
 
     def _read(self, name: str) -> list[AgentStep]:
