@@ -46,6 +46,7 @@ class UnityWorld(World):
         self._target, self._settings = target, read_settings(kwargs)
         self.live = not self._settings.repeatable
         self._scene: UnityScene | None = None
+        self._finalizer: weakref.finalize[..., UnityWorld] | None = None
         scene = self._running_scene()
         present = Counter(step.behaviour for step in scene.reset(0))
         self._slots = list_players(scene, present, self._settings)
@@ -116,8 +117,10 @@ class UnityWorld(World):
             if self._target == EDITOR:
                 self._scene = find_editor(self._settings)
             else:
+                if self._finalizer:
+                    self._finalizer.detach()
                 self._scene = UnityScene(self._target, self._settings)
-                weakref.finalize(self, self._scene.close)  # of a world that is dropped, too
+                self._finalizer = weakref.finalize(self, self._scene.close)  # of a world that is dropped, too
         return self._scene
 
 

@@ -236,8 +236,10 @@ class UnityScene:
         try:
             command()
             return [step for name in sorted(self._env.behavior_specs) for step in self._read(name)]
-        except Exception as error:
+        except BaseException as error:  # a deadline of the executor, too: a call that was broken off would be taken for the next one
             self.close(patience=0.0)
+            if not isinstance(error, Exception):
+                raise
             raise EnvironmentFailure(describe_failure(self._name, error)) from error
 
     def _read(self, name: str) -> list[AgentStep]:
