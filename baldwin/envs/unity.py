@@ -8,6 +8,7 @@ those of slots that nobody asked for, take random actions.
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World, find_players
-from baldwin.envs.unity_scene import EDITOR, AgentStep, UnityScene, UnitySettings, read_settings, short_names
+from baldwin.envs.unity_scene import EDITOR, EDITOR_PORT, AgentStep, UnityScene, UnitySettings, read_settings, short_names
 from baldwin.envs.vector_env import UNITY
 from baldwin.errors import EnvironmentFailure, nearest
 from baldwin.ops import seeds
 
+log = logging.getLogger("baldwin")
 PREFIX = UNITY
 MAX_STEPS_ALONE = 1000  # of a scene in which none of the players that were asked for has appeared
 
@@ -188,5 +190,6 @@ def find_editor(settings: UnitySettings) -> UnityScene:
     """The connection of this process to the editor, which is waited for if there is none."""
     scene = _EDITORS.get(settings.port)
     if scene is None or not scene.is_open:
+        log.warning("waiting for Unity's editor at port %d: press Play", settings.port or EDITOR_PORT)
         scene = _EDITORS[settings.port] = UnityScene(EDITOR, settings)
     return scene

@@ -197,7 +197,9 @@ def open_connection(target: str | None, ports: Sequence[int], timeout: float, ch
 
 def describe_failure(name: str, error: BaseException) -> str:
     """What went wrong between us and Unity, and what to do."""
-    text = describe_exception(error)
+    text = str(error) if isinstance(error, EnvironmentFailure) else describe_exception(error)
+    if type(error).__name__ == "UnityCommunicatorStoppedException":
+        text = "Unity ended the connection; in the editor, Play was stopped"
     if "does not match any environments" in text:
         return f"there is no Unity build at {clean_text(name, 200)}: expected the path of an executable that Unity built, or unity:editor"
     if "permissions" in text:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from baldwin.config import load_config
+from baldwin.config import RunConfig, load_config
 from baldwin.envs import EnvConfig, check_env
 from baldwin.envs.asynchronous import Player, Step
 from baldwin.envs.gymnasium import make_env
@@ -327,9 +327,12 @@ def test_players_of_different_kinds_need_a_choice(build: Path) -> None:
 
 
 @unity
-@pytest.mark.parametrize(("fault", "message"), [("crash", "return code 7"), ("hang", "did not answer for 2 s")])
+@pytest.mark.parametrize(("fault", "message"), [("crash", "return code 7"), ("hang", "did not answer for 0.5 s")])
 def test_a_build_that_fails_is_started_again(fault: str, message: str, build: Path) -> None:
-    env = MatchEnv(UnityWorld(str(build), behaviour=MOVER, arguments=["--fault", fault], timeout=2), f"{MOVER}/1")
+    world = UnityWorld(str(build), behaviour=MOVER, arguments=["--fault", fault])
+    assert world._scene
+    world._scene._env._communicator._timeout = 0.5 if fault == "hang" else 60.0  # a start may take longer than a step
+    env = MatchEnv(world, f"{MOVER}/1")
     env.reset(seed=0)
     for _ in range(3):
         env.step(mover_action(0, 0, 0, 0))
@@ -403,41 +406,36 @@ SAC = [
     *("algorithm.name=sac", "algorithm.start_steps=10", "algorithm.batch_size=8", "algorithm.rollout_length=10"),
     *("algorithm.steps_per_epoch=20", "algorithm.buffer_size=100", "algorithm.critic={hidden: [8]}", "stop.env_steps=40"),
 ]
-ES = ["algorithm.name=es", "algorithm.population=2", "algorithm.block=2", "stop.generations=2"]
-SMALL = ["policy.hidden=[8]", "executor.name=inline", "run.episodes=1", "run.evaluate_every=10"]
+SMALL = ["policy.hidden=[8]", "executor.name=inline", "run.episodes=1", "run.evaluate_every=10", "env.max_episode_steps=10"]
+
+
+def config_of(build: Path, kwargs: str, *overrides: str) -> RunConfig:
+    return load_config(None, [], [f"env.id=unity:{build}", f"env.kwargs={{{kwargs}}}", *SMALL, *overrides])
 
 
 @unity
-@pytest.mark.parametrize(
-    ("algorithm", "kwargs"),
-    [
-        ([*PPO, "algorithm.n_envs=1"], f"{{player: {MOVER}/0, repeatable: true}}"),
-        ([*SAC, "algorithm.n_envs=1"], "{arguments: [--game, reach]}"),
-        (ES, f"{{player: {CALLER}/0}}"),
-    ],
-    ids=["ppo", "sac", "es"],
-)
-def test_algorithms_train_exactly(algorithm: list[str], kwargs: str, build: Path, tmp_path: Path) -> None:
-    small = [*SMALL, "env.max_episode_steps=10", f"env.kwargs={kwargs}"]
-    config = load_config(None, [], [f"env.id=unity:{build}", *small, *algorithm])
+def test_ppo_trains_mixed_actions_exactly(build: Path, tmp_path: Path) -> None:
+    config = config_of(build, f"player: {MOVER}/0, repeatable: true", *PPO, "algorithm.n_envs=1")
     runs = [train_run(config, tmp_path / name) for name in ("once", "again")]
     assert runs[0].params_sha256() == runs[1].params_sha256()
-    assert runs[0].algorithm.env_steps > 0
+    assert runs[0].algorithm.env_steps == 24
+
+
+@unity
+def test_sac_trains(build: Path, tmp_path: Path) -> None:
+    run = train_run(config_of(build, "arguments: [--game, reach]", *SAC, "algorithm.n_envs=1"), tmp_path / "run")
+    assert run.algorithm.env_steps == 40
 
 
 @unity
 def test_one_policy_plays_all_agents_of_a_behaviour(build: Path, tmp_path: Path) -> None:
-    config = load_config(
-        None,
-        [],
-        [
-            f"env.id=unity:{build}",
-            *SMALL,
-            *PPO,
-            "env.self_play=true",
-            "algorithm.n_envs=3",
-            "algorithm.block=3",
-            "env.kwargs={behaviour: Mover, agents: 3}",
-        ],
-    )
-    assert train_run(config, tmp_path / "run").algorithm.env_steps >= 24
+    own = ["env.self_play=true", "algorithm.n_envs=3", "algorithm.block=3"]
+    run = train_run(config_of(build, "behaviour: Mover, agents: 3", *PPO, *own), tmp_path / "run")
+    assert run.algorithm.env_steps >= 24
+
+
+@unity
+def test_a_scene_that_cannot_be_repeated_is_live(build: Path) -> None:
+    config = EnvConfig(id=f"unity:{build}", kwargs=REACH)
+    assert check_env(config).live
+    assert not check_env(config.model_copy(update={"kwargs": REACH | {"repeatable": True}})).live
