@@ -8,6 +8,7 @@ those of slots that nobody asked for, take random actions.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import weakref
 from collections import Counter, deque
@@ -19,7 +20,17 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World, find_players
-from baldwin.envs.unity_scene import EDITOR, EDITOR_PORT, AgentStep, UnityScene, UnitySettings, read_settings, short_names
+from baldwin.envs.unity_scene import (
+    EDITOR,
+    EDITOR_PORT,
+    Action,
+    AgentStep,
+    Behaviour,
+    UnityScene,
+    UnitySettings,
+    read_settings,
+    short_names,
+)
 from baldwin.envs.vector_env import UNITY
 from baldwin.errors import EnvironmentFailure, nearest
 from baldwin.ops import seeds
@@ -50,8 +61,12 @@ class UnityWorld(World):
         self._scene: UnityScene | None = None
         self._finalizer: weakref.finalize[..., UnityWorld] | None = None
         scene = self._running_scene()
-        present = Counter(step.behaviour for step in scene.reset(0))
-        self._slots = list_players(scene, present, self._settings)
+        try:
+            present = Counter(step.behaviour for step in scene.reset(0))
+            self._slots = list_players(scene, present, self._settings)
+        except EnvironmentFailure:
+            self.close()
+            raise
         self.players = [player for own in self._slots.values() for player in own]
 
     @property
@@ -79,8 +94,7 @@ class UnityWorld(World):
         rng = seeds.generator(seed, seeds.Stream.MATCH)
         totals: dict[str, float] = {}  # of players that have appeared
         playing: set[str] = set()
-        alone = 0
-        while True:
+        for count in itertools.count():
             deciding: list[tuple[AgentStep, Seat | None]] = []
             for step in steps:
                 seat = seats.get(slots.player(step) or "")
@@ -91,19 +105,16 @@ class UnityWorld(World):
                     (playing.discard if step.over else playing.add)(seat.player)
             if totals and not playing:
                 break
-            alone += not totals
-            if alone > MAX_STEPS_ALONE:
+            if not totals and count >= MAX_STEPS_ALONE:
                 raise EnvironmentFailure(
-                    f"none of {', '.join(seats)} has appeared in {MAX_STEPS_ALONE} steps: the scene has fewer agents. See env.kwargs={{agents: ...}}"
+                    f"{', '.join(seats)} did not appear in {count} steps: the scene has fewer agents. See env.kwargs.agents"
                 )
-            actions = {}
-            for step, seat in deciding:
-                behaviour = scene.behaviours[step.behaviour]
-                action = behaviour.split(await seat.action()) if seat else behaviour.random(step.legal, rng)
-                actions[step.behaviour, step.agent] = action
+            actions = {
+                (step.behaviour, step.agent): await choose(scene.behaviours[step.behaviour], step, seat, rng) for step, seat in deciding
+            }
             if scene.match is not match:
                 raise EnvironmentFailure(
-                    "another match began in the Unity editor, which plays one at a time: use one environment and one worker"
+                    "another match began in Unity's editor, which plays one at a time: use one environment and one worker"
                 )
             steps = scene.step(actions)
             for name in playing:
@@ -149,6 +160,11 @@ class Slots:
             free = self._free.get(step.behaviour)
             self._taken[key] = free.popleft() if free else None
         return self._taken[key]
+
+
+async def choose(behaviour: Behaviour, step: AgentStep, seat: Seat | None, rng: np.random.Generator) -> Action:
+    """The action of whoever plays the agent, or one at random."""
+    return behaviour.split(await seat.action()) if seat else behaviour.random(step.legal, rng)
 
 
 def show(seat: Seat, step: AgentStep, totals: dict[str, float]) -> None:

@@ -344,6 +344,26 @@ def test_a_build_that_fails_is_started_again(fault: str, message: str, build: Pa
 
 
 @unity
+def test_a_player_that_never_appears_is_reported(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baldwin.envs.unity.MAX_STEPS_ALONE", 5)
+    env = MatchEnv(UnityWorld(str(build), agents={"Caller": 2, "Mover": 2}), "Caller/1")
+    with pytest.raises(EnvironmentFailure, match="Caller/1 did not appear in 5 steps: the scene has fewer agents"):
+        env.reset(seed=0)
+    env.close()
+
+
+@unity
+def test_unity_may_end_the_connection(build: Path) -> None:
+    env = MatchEnv(UnityWorld(str(build), behaviour=MOVER, arguments=["--fault", "stop"]), f"{MOVER}/1")
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(mover_action(0, 0, 0, 0))
+    with pytest.raises(EnvironmentFailure, match="Unity ended the connection; in the editor, Play was stopped"):
+        env.step(mover_action(0, 0, 0, 0))
+    env.close()
+
+
+@unity
 def test_an_interpreter_that_closes_nothing_ends(build: Path) -> None:
     script = (
         "from baldwin.envs.unity import UnityWorld\n"
@@ -387,7 +407,7 @@ def test_all_worlds_of_a_process_share_the_editor(build: Path) -> None:
         second, third = MatchEnv(UnityWorld("editor", port=port)), MatchEnv(UnityWorld("editor", port=port))
         np.testing.assert_allclose(second.reset(seed=75)[0]["sensor_0"], [0.75])
         np.testing.assert_allclose(third.reset(seed=25)[0]["sensor_0"], [0.25])
-        with pytest.raises(EnvironmentFailure, match="another match began in the Unity editor"):
+        with pytest.raises(EnvironmentFailure, match="another match began in Unity's editor"):
             second.step(np.zeros(1))
         third.step(np.zeros(1))
         assert editor.poll() is None

@@ -216,6 +216,7 @@ class Player:
                 return
             self.fault()
             out = self.obey(command.unity_input.rl_input)
+            out.header.status = QUIT if self.options.fault == "stop" and self.frames > 5 else OK
 
     def fault(self) -> None:
         self.frames += 1
