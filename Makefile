@@ -16,6 +16,8 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt tests/plugin/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]' -e tests/plugin
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python mlagents-envs==1.1.0 \
+		|| echo 'mlagents-envs cannot be installed here: the tests of Unity will be skipped'
 	touch $@
 
 demo: $(READY)

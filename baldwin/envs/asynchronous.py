@@ -24,7 +24,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -95,7 +95,7 @@ class World(ABC):
     """Where matches are played. One match at a time: a reset ends the one before."""
 
     players: Sequence[Player]
-    live: ClassVar[bool] = False  # it has a clock of its own and cannot be played again
+    live: bool = False  # it has a clock of its own and cannot be played again
 
     @abstractmethod
     def reset(self, seed: int, players: Sequence[str]) -> Match:

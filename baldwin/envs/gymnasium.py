@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.envs import dmc, live, pybullet
+from baldwin.envs import dmc, live, pybullet, unity
 from baldwin.envs.asynchronous import World, check_alike
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
 from baldwin.envs.match_env import ANY, MatchEnv, make_player
@@ -21,7 +21,7 @@ from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.sampling import random_action
 from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult, VectorEnv
-from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra, nearest
+from baldwin.errors import EnvironmentFailure, UserError, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, describe_observations
 from baldwin.ops.seeds import mix
@@ -84,10 +84,12 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
 
 
 def find_world(config: EnvConfig) -> Callable[..., World] | None:
-    """How to make the world that an id names: a game of PettingZoo, or a class of one's own; None if it names none."""
+    """How to make the world that an id names: a game of PettingZoo, a Unity scene, or a class of one's own; None if it names none."""
     module_name, _, name = config.id.rpartition(":")
     if config.id.startswith(live.PREFIX):
         return partial(live.LiveWorld, config.id.removeprefix(live.PREFIX))
+    if config.id.startswith(unity.PREFIX):
+        return partial(unity.UnityWorld, config.id.removeprefix(unity.PREFIX))
     if config.id.startswith(PREFIX):
         return partial(make_world, name)
     if not module_name or config.id.startswith((dmc.PREFIX, pybullet.PREFIX)):
@@ -134,6 +136,8 @@ def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
     make, _ = maker(config)
     try:
         return make(**kwargs)
+    except UserError:
+        raise
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         text = f"{error} {error.__cause__}"
         for module, extra in EXTRA_OF_MODULE.items():

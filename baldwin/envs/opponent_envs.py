@@ -27,7 +27,8 @@ class OpponentEnvs:
         self.failures: dict[int, str] = {}
         self.opponents = np.zeros(width, np.int64)
         self.policies: OpponentPolicies | None = None
-        self._worlds = [make_world() for _ in range(width)]
+        self._make_world = make_world
+        self._worlds = {0: make_world()}  # of those copies that have been used: a world may be a process
         self._names = [p.name for p in self._worlds[0].players]
         self.opponent_rows = width * (len(self._names) - 1)
         self._learning = self._names if player == ANY else [player]
@@ -52,7 +53,7 @@ class OpponentEnvs:
             if self.policies:
                 self.policies.begin(np.array([self._row(Turn(n, name)) for name in others], np.intp))
             try:
-                self._matches.begin(n, self._worlds[n], seed, [own, *others])
+                self._matches.begin(n, self._world(n), seed, [own, *others])
             except EnvironmentFailure as error:
                 self.failures[n] = str(error)
         self._go_on({}, ids)
@@ -64,7 +65,17 @@ class OpponentEnvs:
         return step_result([found.get(self._own[n], nothing) for n in ids.tolist()], self._observe(ids), self._spec, self._weights)
 
     def close(self) -> None:
-        close_worlds(self._matches, self._worlds)
+        close_worlds(self._matches, list(self._worlds.values()))
+
+    def _world(self, n: int) -> World:
+        if n not in self._worlds:
+            try:
+                self._worlds[n] = self._make_world()
+            except EnvironmentFailure:
+                raise
+            except Exception as error:
+                raise EnvironmentFailure(f"a world could not be made: {describe_exception(error)}") from error
+        return self._worlds[n]
 
     def _go_on(self, actions: dict[Turn, Any], ids: Ids) -> dict[Turn, Step]:
         """Let the others decide until something came for every learning player."""

@@ -22,13 +22,14 @@ LIVE = "live:"  # worlds in other processes
 OWN = "baldwin:"  # ids of Baldwin's own environments
 DMC = "dmc:"  # tasks of the DeepMind Control Suite
 PYBULLET = "pybullet:"  # environments of PyBullet
+UNITY = "unity:"  # builds of Unity ML-Agents, and its editor
 
 
 class EnvConfig(ConfigModel):
     """Which environment, and who simulates it."""
 
     id: str = Field(
-        description="A Gymnasium id, dmc:domain-task, pybullet:EnvId, pettingzoo:module, package.module:EnvId or package.module:EnvClass"
+        description="A Gymnasium id, dmc:domain-task, pybullet:EnvId, pettingzoo:module, unity:PATH, package.module:EnvId or package.module:EnvClass"
     )
     backend: str = Field(AUTO, description="auto, gymnasium, envpool, mujoco or a plugin's; auto takes the fastest that has the id")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to the environment")
@@ -77,8 +78,9 @@ class EnvConfig(ConfigModel):
         return self.model_copy(update={"atari": self.atari.model_copy(update={"clip_reward": False, "end_on_life_loss": False})})
 
     def foreign_code(self) -> list[str]:
-        """A class, or a module that registers the id."""
-        return [f"id={self.id}"] if ":" in self.id and not self.id.startswith((OWN, LIVE, DMC, PYBULLET)) else []
+        """A class, a module that registers the id, or a Unity build."""
+        own = self.id.startswith((OWN, LIVE, DMC, PYBULLET)) or self.id == f"{UNITY}editor"
+        return [f"id={self.id}"] if ":" in self.id and not own else []
 
     @field_validator("id")
     @classmethod
