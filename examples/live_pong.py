@@ -10,6 +10,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -66,8 +67,9 @@ async def main(port: int, rate: float = 60.0) -> None:
     server, over = LiveServer(LivePong, rate, port=port), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     print(await server.start(), flush=True)
+    began = time.process_time()
     await over.wait()
-    print(json.dumps(server.report()), flush=True)
+    print(json.dumps(server.report() | {"cpu_seconds": time.process_time() - began}), flush=True)
 
 
 if __name__ == "__main__":

@@ -418,6 +418,8 @@ class _Table:
 
     def advance(self, now: float) -> list[float]:
         """One frame of all; seconds from turns to their actions' effect, of all that were answered since the last one."""
+        if not self.seats:
+            return []
         latencies = [seconds for seats in self.seats.values() for seat in seats.values() for seconds in seat.take_effect(now)]
         actions = {number: {name: seat.action for name, seat in seats.items()} for number, seats in self.seats.items()}
         for number, (rewards, over) in self.games.frames(actions).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
 import shutil
@@ -486,3 +487,11 @@ def test_the_learner_runs_behind_the_world() -> None:
     )
     before, after = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert after == max(before, 5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, threads have the priority of their process")
+def test_an_update_runs_behind_the_world_and_its_worker_does_not() -> None:
+    code = "import os; from baldwin.processes import call_behind_the_world as call; print(call(lambda: os.nice(0)), os.nice(0))"
+    inside, after = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert inside == max(after, 5)
+    assert after == os.nice(0)
