@@ -1,10 +1,10 @@
-"""Worlds of several players: frames of vector Pong, and decisions of matches against a plain loop with batches of one."""
+"""Worlds of several players: frames of vector Pong, decisions of matches against a plain loop with batches of one, self-play against RLlib's,
+and a live world."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,8 +23,11 @@ from baldwin.observations import VECTOR
 from baldwin.opponents import OPPONENTS
 from baldwin.rollout import RolloutWorker
 from baldwin.runs.build import build
+from baldwin.runs.run import Run, start, train
 from baldwin.types import Shared
-from benchmarks.tools import spread, table
+from benchmarks import live
+from benchmarks.on_policy import RLLIB
+from benchmarks.tools import HERE, peer_python, spread, table
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:
@@ -141,35 +144,67 @@ def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
     )
 
 
-def live(seconds: float, matches: int = 50) -> None:
-    """A server process at 60 frames a second, and `baldwin train` with PPO that learns from all of its matches meanwhile."""
-    server = subprocess.Popen([sys.executable, "-m", "examples.live_pong", "0"], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    url = server.stdout.readline().strip()
+GAME, PLAYERS, GAMES, STEPS, BATCH, EPOCHS, CYCLES = "mpe2.simple_spread_v3", 2, 16, 100, 400, 10, 25
+
+
+def self_play(seconds: float, repeats: int) -> None:
+    """Whole runs of PPO in which one policy plays all players, ours and RLlib's, in turn: the same game, network, rollouts and minibatches."""
+    found: dict[str, list[tuple[float, float]]] = {"baldwin": [], "RLlib": []}
+    for _ in range(repeats):
+        found["baldwin"].append(our_self_play(seconds))
+        found["RLlib"].append(rllib_self_play(seconds))
+    rows = []
+    for n, unit in enumerate(("clock", "CPU, one process")):
+        ours, theirs = ([speeds[n] for speeds in found[name]] for name in ("baldwin", "RLlib"))
+        rows.append([unit, spread(ours), spread(theirs), spread([a / b for a, b in zip(ours, theirs, strict=True)], 1)])
+    table(
+        f"Decisions trained per second, PPO against itself, {GAME} with {PLAYERS} players, {GAMES} games x {STEPS} steps, 64-64 networks, "
+        f"minibatches of {BATCH}, {EPOCHS} epochs",
+        ["per second of", "baldwin, inline", "RLlib, new API stack", "ratio"],
+        rows,
+    )
+
+
+def our_self_play(seconds: float) -> tuple[float, float]:
+    """Decisions per second of the clock and of CPU, of a whole run in one process from the second line of metrics on."""
     options = [
-        f"env.id=live:{url}",
         "algorithm.name=ppo",
-        "algorithm.actor_lag=1",
-        f"algorithm.n_envs={matches}",
-        f"algorithm.block={matches}",
-        "algorithm.rollout_length=64",
-        "executor.name=process",
-        "executor.workers=1",
-        "run.evaluate_every=100000",
+        f"env.id=pettingzoo:{GAME}",
+        f"env.kwargs={{N: {PLAYERS}, max_cycles: {CYCLES}}}",
+        "env.self_play=true",
+        "policy.hidden=[64,64]",
+        "policy.normalize_obs=false",
+        "algorithm.normalize_reward=false",
+        f"algorithm.n_envs={GAMES * PLAYERS}",
+        f"algorithm.block={GAMES * PLAYERS}",
+        f"algorithm.rollout_length={STEPS}",
+        f"algorithm.batch_size={BATCH}",
+        f"algorithm.epochs={EPOCHS}",
+        f"algorithm.steps_per_epoch={GAMES * PLAYERS * STEPS}",
+        "run.evaluate_every=1000000",
         "run.episodes=1",
-        f"stop.wall_seconds={seconds}",
+        "executor.name=inline",
+        f"stop.wall_seconds={seconds + 4}",
     ]
+    marks: list[tuple[float, float, int]] = []
+
+    def watch(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line:
+            marks.append((time.perf_counter(), time.process_time(), int(line["env_steps"])))
+
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "baldwin", "train", "--quiet", "--out", f"{folder}/run", "-m", *options], check=True)
-        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    server.terminate()
-    counts = json.loads(server.stdout.read())
-    learned = {name: max(line.get(name, 0) for line in lines) for name in ("env_steps", "gradient_steps")}
-    late = 100 * counts.get("missed_frames", 0) / counts["frames"]
-    latencies = " / ".join(f"{counts[f'latency_ms_p{q}']:.0f}" for q in (50, 95, 99))
-    row = [str(matches), f"{counts['frames']:,}", f"{late:.1f} %", latencies, *(f"{n:,.0f}" for n in learned.values())]
-    columns = ["matches", "frames", "late by more than a frame", "latency, ms: 50 / 95 / 99 %", "decisions learned from", "updates"]
-    table(f"A live world at 60 frames/s in its own process, {seconds:.0f} s, PPO learning meanwhile", columns, [row])
+        train(start(load_config(None, [], options), Path(folder) / "run"), [watch])
+    (clock, cpu, steps), (last_clock, last_cpu, last_steps) = marks[0], marks[-1]
+    return (last_steps - steps) / (last_clock - clock), (last_steps - steps) / (last_cpu - cpu)
+
+
+def rllib_self_play(seconds: float) -> tuple[float, float]:
+    command = [str(peer_python("rllib", RLLIB)), str(HERE / "rllib_peer.py"), GAME, "--seconds", str(seconds), "--warm-up", "1"]
+    command += ["--players", str(PLAYERS), "--n-envs", str(GAMES), "--n-steps", str(STEPS), "--cycles", str(CYCLES)]
+    command += ["--batch", str(BATCH), "--epochs", str(EPOCHS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    speeds = json.loads(done.stdout.splitlines()[-1])
+    return float(speeds["steps_per_second"]), float(speeds["steps_per_cpu_second"])
 
 
 def main(repeats: int = 3, seconds: float = 2.0) -> None:
@@ -177,7 +212,8 @@ def main(repeats: int = 3, seconds: float = 2.0) -> None:
     frames(seconds, repeats)
     pong_decisions(seconds, repeats)
     turn_decisions(seconds, repeats)
-    live(60.0)
+    self_play(10.0, 1)
+    live.compare(60.0, 1)
 
 
 if __name__ == "__main__":
