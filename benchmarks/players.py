@@ -14,15 +14,16 @@ import numpy as np
 import torch
 
 from baldwin.config import load_config
-from baldwin.envs.matches import Matches, Turn
-from baldwin.envs.pettingzoo import make_world
+from baldwin.envs.matches import Matches
+from baldwin.envs.pettingzoo import make_world, without_checks
 from baldwin.envs.pong import LEFT, N_ACTIONS, RIGHT, PongGames
 from baldwin.envs.pong_world import PongWorld
 from baldwin.networks import GreedyPolicy
 from baldwin.observations import VECTOR
 from baldwin.opponents import OPPONENTS
 from baldwin.rollout import RolloutWorker
-from baldwin.runs.build import build
+from baldwin.rollout.opponent_policies import PoolPolicies
+from baldwin.runs.build import Parts, build
 from baldwin.runs.run import Run, start, train
 from baldwin.types import Shared
 from benchmarks import live
@@ -31,12 +32,12 @@ from benchmarks.tools import HERE, peer_python, spread, table
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:
-    """What `work` counts, per second."""
+    """What `work` counts, per second of this process's CPU time: it is alone on its thread, and other work does not count."""
     work()
-    began, count = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+    began, count = time.process_time(), 0
+    while time.process_time() - began < seconds:
         count += work()
-    return count / (time.perf_counter() - began)
+    return count / (time.process_time() - began)
 
 
 def frames(seconds: float, repeats: int) -> None:
@@ -57,20 +58,26 @@ def frames(seconds: float, repeats: int) -> None:
     table("Vector Pong with both players' observations, one process", ["games", "frames/s"], rows)
 
 
+def pool_policies(parts: Parts, rows: int) -> PoolPolicies:
+    """The policy of a new run as member 1 of a pool, for so many players side by side."""
+    worker, spec = parts.worker_spec(), parts.env_spec
+    assert isinstance(worker, RolloutWorker)
+    worker.receive(Shared(OPPONENTS, 1, parts.algorithm.policy_state(), 1))
+    return PoolPolicies(worker._member, spec.obs, worker._act, worker._network.state_size, rows)
+
+
 def pong_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
     """Both players of 32 games by one 64-64 policy: stepped side by side, and one game after the other."""
     config = load_config(None, [], ["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.hidden=[64,64]"])
     parts = build(config)
     policy = parts.algorithm.policy_state()
-    worker = parts.worker_spec()
-    assert isinstance(worker, RolloutWorker)
-    worker.receive(Shared(OPPONENTS, 1, policy, 1))
-    games, members = PongGames(matches), np.ones(matches, np.int64)
+    policies = {side: pool_policies(parts, matches) for side in (LEFT, RIGHT)}
+    games, members, rows = PongGames(matches), np.ones(matches, np.int64), np.arange(matches)
     games.begin(slice(None), np.arange(matches, dtype=np.uint64))
 
     def side_by_side() -> int:
         for _ in range(50):
-            actions = [worker._answer(members, {VECTOR: games.observe(side)}) for side in (LEFT, RIGHT)]
+            actions = [policies[side].act(members, {VECTOR: games.observe(side)}, rows) for side in (LEFT, RIGHT)]
             games.step(np.stack(actions, 1))
         return 50 * 2 * matches
 
@@ -99,11 +106,9 @@ def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
         None, [], ["algorithm.name=ppo", "env.id=pettingzoo:classic.tictactoe_v3", "policy.hidden=[64,64]", "policy.normalize_obs=false"]
     )
     parts = build(config)
-    policy, worker = parts.algorithm.policy_state(), parts.worker_spec()
-    assert isinstance(worker, RolloutWorker)
-    worker.receive(Shared(OPPONENTS, 1, policy, 1))
+    policies = pool_policies(parts, matches)
     worlds, running = [make_world("classic.tictactoe_v3") for _ in range(matches)], Matches()
-    names, spec, members = [p.name for p in worlds[0].players], parts.env_spec.obs, np.ones(matches, np.int64)
+    names, spec = [p.name for p in worlds[0].players], parts.env_spec.obs
 
     def batched() -> int:
         count = 0
@@ -111,16 +116,17 @@ def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
             running.begin(n, world, n, names)
         running.act({})
         while running.waiting:
-            seen = spec.empty(matches)
-            for turn in running.waiting:
+            turns = list(running.waiting)
+            seen = spec.empty(len(turns))
+            for n, turn in enumerate(turns):
                 controller = running.controller(turn)
-                spec.write(seen, turn.match, controller.observation, {"action_mask": controller.legal})
-            actions = worker._answer(members, seen)
-            count += len(running.waiting)
-            running.act({Turn(turn.match, turn.player): actions[turn.match] for turn in running.waiting})
+                spec.write(seen, n, controller.observation, {"action_mask": controller.legal})
+            actions = policies.act(np.ones(len(turns), np.int64), seen, np.array([turn.match for turn in turns]))
+            count += len(turns)
+            running.act(dict(zip(turns, actions, strict=True)))
         return count
 
-    alone = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, policy)
+    alone = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, parts.algorithm.policy_state())
     env = worlds[0].env  # type: ignore[attr-defined]
 
     def plain() -> int:
@@ -135,12 +141,36 @@ def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
             count += 1
         return count
 
+    game = without_checks(env)
+
+    def simulator() -> int:
+        game.reset(seed=0)
+        count = 0
+        for _ in game.agent_iter():
+            seen, _, terminated, truncated, _ = game.last()
+            over = terminated or truncated
+            game.step(None if over else int(seen["action_mask"].argmax()))
+            count += not over
+        return count
+
+    found: list[list[float]] = [[], [], []]
     with torch.inference_mode():
-        together, loop = ([rate(work, seconds) for _ in range(repeats)] for work in (batched, plain))
+        for _ in range(repeats):  # in turn, so that whatever else the machine does meets all of them
+            for speeds, work in zip(found, (batched, plain, simulator), strict=True):
+                speeds.append(rate(work, seconds))
+    together, loop, simulated = found
     table(
         f"Decisions per second, PettingZoo's tic-tac-toe, 64-64 policy for both players, {matches} games",
-        ["matches, one batch", "PettingZoo's loop, batches of one", "ratio"],
-        [[spread(together), spread(loop), spread([a / b for a, b in zip(together, loop, strict=True)], 1)]],
+        ["matches, one batch", "PettingZoo's loop, batches of one", "ratio", "the simulator alone", "ratio at most"],
+        [
+            [
+                spread(together),
+                spread(loop),
+                spread([a / b for a, b in zip(together, loop, strict=True)], 1),
+                spread(simulated),
+                spread([a / b for a, b in zip(simulated, loop, strict=True)], 1),
+            ]
+        ],
     )
 
 
