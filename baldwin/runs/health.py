@@ -31,7 +31,7 @@ class Health:
     def _check_live(self, config: RunConfig) -> list[str]:
         """In a live world, somebody has to play while another worker learns."""
         algorithm, workers = config.algorithm, config.executor.count
-        learns_meanwhile = algorithm.name == "impala" or getattr(algorithm, "actor_lag", 0)
+        learns_meanwhile = algorithm.name == "impala" or bool(getattr(algorithm, "actor_lag", 0))
         streams = getattr(algorithm, "streams", 0)
         if not config.env.id.startswith(LIVE) or not learns_meanwhile or streams < workers:
             return []
