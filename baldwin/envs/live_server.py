@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 from gymnasium import spaces
@@ -70,6 +70,7 @@ class Game(Protocol):
         """How the game ended for a player."""
 
 
+@runtime_checkable
 class Games(Protocol):
     """A game whose matches are advanced together, by number: what a simulator in arrays needs to be fast."""
 
@@ -94,14 +95,16 @@ class Games(Protocol):
 class SeparateGames:
     """A game for each match."""
 
-    def __init__(self, make_game: Callable[[], Game]) -> None:
+    def __init__(self, make_game: Callable[[], Game], first: Game) -> None:
+        """`first`: one that was made already."""
         self._make_game = make_game
-        self.players = make_game().players
+        self.players = first.players
         self._games: dict[int, Game] = {}
+        self._unused = [first]
 
     def begin(self, match: int, seed: int) -> None:
-        """With a new game."""
-        game = self._games[match] = self._make_game()
+        """With a game that nobody uses any more, or a new one."""
+        game = self._games[match] = self._unused.pop() if self._unused else self._make_game()
         game.begin(seed)
 
     def frames(self, actions: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Frame]:
@@ -117,8 +120,8 @@ class SeparateGames:
         return self._games[match].result(player)
 
     def leave(self, match: int) -> None:
-        """Drop its game."""
-        del self._games[match]
+        """Its game is for the next one."""
+        self._unused.append(self._games.pop(match))
 
 
 class LiveServer:
@@ -225,7 +228,7 @@ class LiveServer:
 
     def _make_table(self) -> _Table:
         game = self._make_game()
-        return _Table(game if hasattr(game, "frames") else SeparateGames(self._make_game))  # type: ignore[arg-type]
+        return _Table(game if isinstance(game, Games) else SeparateGames(cast("Callable[[], Game]", self._make_game), game))
 
     async def _play(self, connection: Connection, table: _Table, begin: Mapping[str, Any]) -> None:
         """One match, to its end or to that of its connection."""
