@@ -221,11 +221,12 @@ def server_process() -> Iterator[str]:
     process.wait()
 
 
-@pytest.mark.parametrize("kills", [0, 2])
-def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, kills: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kills", "frames"), [(0, "json"), (2, "json"), (2, "packed")])
+def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, kills: int, frames: str, tmp_path: Path) -> None:
     """A worker that dies takes its matches with it: its segment fails, and the next one begins new ones."""
     options = [
         f"env.id=live:{server_process}",
+        f"env.kwargs={{frames: {frames}}}",
         "algorithm.name=ppo",
         "algorithm.actor_lag=1",
         "algorithm.n_envs=4",
