@@ -10,9 +10,12 @@ import multiprocessing as mp
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver, resource_tracker
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 LEARNER_NICENESS = 5  # beside a live world
 WORKER_MODULE = "baldwin.rollout.worker"
@@ -41,9 +44,18 @@ def start_server() -> None:
 
 
 def run_behind_the_world() -> None:
-    """Lower the priority of this process, which learns, but not of its workers: a live world may share the machine, and does not wait."""
+    """Lower the priority of this process, which learns, but not of its workers: a live world may share the machine, and does not wait.
+
+    On Linux it is that of the calling thread, and of threads and processes that it starts.
+    """
     if hasattr(os, "nice"):
         os.nice(max(0, LEARNER_NICENESS - os.nice(0)))
+
+
+def call_behind_the_world(work: Callable[[], T]) -> T:
+    """What `work` returns, in a thread of lower priority: a worker that learns now may play again later, and nobody can raise a priority."""
+    with ThreadPoolExecutor(1, initializer=run_behind_the_world) as thread:
+        return thread.submit(work).result()
 
 
 @contextlib.contextmanager

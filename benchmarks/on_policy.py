@@ -19,7 +19,7 @@ from baldwin.types import CENTER, Shared
 from benchmarks.learners import SB3
 from benchmarks.tools import HERE, peer_python, spread, table
 
-RLLIB = ["ray[rllib]==2.60.0", "torch==2.13.0", "threadpoolctl"]  # the last one is for our own worlds
+RLLIB = ["ray[rllib]==2.60.0", "torch==2.13.0", "pettingzoo==1.27.0", "mpe2==1.1.1", "threadpoolctl"]  # the last one is for our own worlds
 EQUAL = [
     "algorithm.n_envs=8",
     "algorithm.block=4",

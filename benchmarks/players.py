@@ -1,10 +1,10 @@
-"""Worlds of several players: frames of vector Pong, and decisions of matches against a plain loop with batches of one."""
+"""Worlds of several players: frames of vector Pong, decisions of matches against a plain loop with batches of one, self-play against RLlib's,
+and a live world."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,26 +14,30 @@ import numpy as np
 import torch
 
 from baldwin.config import load_config
-from baldwin.envs.matches import Matches, Turn
-from baldwin.envs.pettingzoo import make_world
+from baldwin.envs.matches import Matches
+from baldwin.envs.pettingzoo import make_world, without_checks
 from baldwin.envs.pong import LEFT, N_ACTIONS, RIGHT, PongGames
 from baldwin.envs.pong_world import PongWorld
 from baldwin.networks import GreedyPolicy
 from baldwin.observations import VECTOR
 from baldwin.opponents import OPPONENTS
 from baldwin.rollout import RolloutWorker
-from baldwin.runs.build import build
+from baldwin.rollout.opponent_policies import PoolPolicies
+from baldwin.runs.build import Parts, build
+from baldwin.runs.run import Run, start, train
 from baldwin.types import Shared
-from benchmarks.tools import spread, table
+from benchmarks import live
+from benchmarks.on_policy import RLLIB
+from benchmarks.tools import HERE, peer_python, spread, table
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:
-    """What `work` counts, per second."""
+    """What `work` counts, per second of this process's CPU time: it is alone on its thread, and other work does not count."""
     work()
-    began, count = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+    began, count = time.process_time(), 0
+    while time.process_time() - began < seconds:
         count += work()
-    return count / (time.perf_counter() - began)
+    return count / (time.process_time() - began)
 
 
 def frames(seconds: float, repeats: int) -> None:
@@ -54,20 +58,26 @@ def frames(seconds: float, repeats: int) -> None:
     table("Vector Pong with both players' observations, one process", ["games", "frames/s"], rows)
 
 
+def pool_policies(parts: Parts, rows: int) -> PoolPolicies:
+    """The policy of a new run as member 1 of a pool, for so many players side by side."""
+    worker, spec = parts.worker_spec(), parts.env_spec
+    assert isinstance(worker, RolloutWorker)
+    worker.receive(Shared(OPPONENTS, 1, parts.algorithm.policy_state(), 1))
+    return PoolPolicies(worker._member, spec.obs, worker._act, worker._network.state_size, rows)
+
+
 def pong_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
     """Both players of 32 games by one 64-64 policy: stepped side by side, and one game after the other."""
     config = load_config(None, [], ["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.hidden=[64,64]"])
     parts = build(config)
     policy = parts.algorithm.policy_state()
-    worker = parts.worker_spec()
-    assert isinstance(worker, RolloutWorker)
-    worker.receive(Shared(OPPONENTS, 1, policy, 1))
-    games, members = PongGames(matches), np.ones(matches, np.int64)
+    policies = {side: pool_policies(parts, matches) for side in (LEFT, RIGHT)}
+    games, members, rows = PongGames(matches), np.ones(matches, np.int64), np.arange(matches)
     games.begin(slice(None), np.arange(matches, dtype=np.uint64))
 
     def side_by_side() -> int:
         for _ in range(50):
-            actions = [worker._answer(members, {VECTOR: games.observe(side)}) for side in (LEFT, RIGHT)]
+            actions = [policies[side].act(members, {VECTOR: games.observe(side)}, rows) for side in (LEFT, RIGHT)]
             games.step(np.stack(actions, 1))
         return 50 * 2 * matches
 
@@ -96,11 +106,9 @@ def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
         None, [], ["algorithm.name=ppo", "env.id=pettingzoo:classic.tictactoe_v3", "policy.hidden=[64,64]", "policy.normalize_obs=false"]
     )
     parts = build(config)
-    policy, worker = parts.algorithm.policy_state(), parts.worker_spec()
-    assert isinstance(worker, RolloutWorker)
-    worker.receive(Shared(OPPONENTS, 1, policy, 1))
+    policies = pool_policies(parts, matches)
     worlds, running = [make_world("classic.tictactoe_v3") for _ in range(matches)], Matches()
-    names, spec, members = [p.name for p in worlds[0].players], parts.env_spec.obs, np.ones(matches, np.int64)
+    names, spec = [p.name for p in worlds[0].players], parts.env_spec.obs
 
     def batched() -> int:
         count = 0
@@ -108,16 +116,17 @@ def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
             running.begin(n, world, n, names)
         running.act({})
         while running.waiting:
-            seen = spec.empty(matches)
-            for turn in running.waiting:
+            turns = list(running.waiting)
+            seen = spec.empty(len(turns))
+            for n, turn in enumerate(turns):
                 controller = running.controller(turn)
-                spec.write(seen, turn.match, controller.observation, {"action_mask": controller.legal})
-            actions = worker._answer(members, seen)
-            count += len(running.waiting)
-            running.act({Turn(turn.match, turn.player): actions[turn.match] for turn in running.waiting})
+                spec.write(seen, n, controller.observation, {"action_mask": controller.legal})
+            actions = policies.act(np.ones(len(turns), np.int64), seen, np.array([turn.match for turn in turns]))
+            count += len(turns)
+            running.act(dict(zip(turns, actions, strict=True)))
         return count
 
-    alone = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, policy)
+    alone = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, parts.algorithm.policy_state())
     env = worlds[0].env  # type: ignore[attr-defined]
 
     def plain() -> int:
@@ -132,44 +141,100 @@ def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
             count += 1
         return count
 
+    game = without_checks(env)
+
+    def simulator() -> int:
+        game.reset(seed=0)
+        count = 0
+        for _ in game.agent_iter():
+            seen, _, terminated, truncated, _ = game.last()
+            over = terminated or truncated
+            game.step(None if over else int(seen["action_mask"].argmax()))
+            count += not over
+        return count
+
+    found: list[list[float]] = [[], [], []]
     with torch.inference_mode():
-        together, loop = ([rate(work, seconds) for _ in range(repeats)] for work in (batched, plain))
+        for _ in range(repeats):  # in turn, so that whatever else the machine does meets all of them
+            for speeds, work in zip(found, (batched, plain, simulator), strict=True):
+                speeds.append(rate(work, seconds))
+    together, loop, simulated = found
     table(
         f"Decisions per second, PettingZoo's tic-tac-toe, 64-64 policy for both players, {matches} games",
-        ["matches, one batch", "PettingZoo's loop, batches of one", "ratio"],
-        [[spread(together), spread(loop), spread([a / b for a, b in zip(together, loop, strict=True)], 1)]],
+        ["matches, one batch", "PettingZoo's loop, batches of one", "ratio", "the simulator alone", "ratio at most"],
+        [
+            [
+                spread(together),
+                spread(loop),
+                spread([a / b for a, b in zip(together, loop, strict=True)], 1),
+                spread(simulated),
+                spread([a / b for a, b in zip(simulated, loop, strict=True)], 1),
+            ]
+        ],
     )
 
 
-def live(seconds: float, matches: int = 50) -> None:
-    """A server process at 60 frames a second, and `baldwin train` with PPO that learns from all of its matches meanwhile."""
-    server = subprocess.Popen([sys.executable, "-m", "examples.live_pong", "0"], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    url = server.stdout.readline().strip()
+GAME, PLAYERS, GAMES, STEPS, BATCH, EPOCHS, CYCLES = "mpe2.simple_spread_v3", 2, 16, 100, 400, 10, 25
+
+
+def self_play(seconds: float, repeats: int) -> None:
+    """Whole runs of PPO in which one policy plays all players, ours and RLlib's, in turn: the same game, network, rollouts and minibatches."""
+    found: dict[str, list[tuple[float, float]]] = {"baldwin": [], "RLlib": []}
+    for _ in range(repeats):
+        found["baldwin"].append(our_self_play(seconds))
+        found["RLlib"].append(rllib_self_play(seconds))
+    rows = []
+    for n, unit in enumerate(("clock", "CPU, one process")):
+        ours, theirs = ([speeds[n] for speeds in found[name]] for name in ("baldwin", "RLlib"))
+        rows.append([unit, spread(ours), spread(theirs), spread([a / b for a, b in zip(ours, theirs, strict=True)], 1)])
+    table(
+        f"Decisions trained per second, PPO against itself, {GAME} with {PLAYERS} players, {GAMES} games x {STEPS} steps, 64-64 networks, "
+        f"minibatches of {BATCH}, {EPOCHS} epochs",
+        ["per second of", "baldwin, inline", "RLlib, new API stack", "ratio"],
+        rows,
+    )
+
+
+def our_self_play(seconds: float) -> tuple[float, float]:
+    """Decisions per second of the clock and of CPU, of a whole run in one process from the second line of metrics on."""
     options = [
-        f"env.id=live:{url}",
         "algorithm.name=ppo",
-        "algorithm.actor_lag=1",
-        f"algorithm.n_envs={matches}",
-        f"algorithm.block={matches}",
-        "algorithm.rollout_length=64",
-        "executor.name=process",
-        "executor.workers=1",
-        "run.evaluate_every=100000",
+        f"env.id=pettingzoo:{GAME}",
+        f"env.kwargs={{N: {PLAYERS}, max_cycles: {CYCLES}}}",
+        "env.self_play=true",
+        "policy.hidden=[64,64]",
+        "policy.normalize_obs=false",
+        "algorithm.normalize_reward=false",
+        f"algorithm.n_envs={GAMES * PLAYERS}",
+        f"algorithm.block={GAMES * PLAYERS}",
+        f"algorithm.rollout_length={STEPS}",
+        f"algorithm.batch_size={BATCH}",
+        f"algorithm.epochs={EPOCHS}",
+        f"algorithm.steps_per_epoch={GAMES * PLAYERS * STEPS}",
+        "run.evaluate_every=1000000",
         "run.episodes=1",
-        f"stop.wall_seconds={seconds}",
+        "executor.name=inline",
+        f"stop.wall_seconds={seconds + 4}",
     ]
+    marks: list[tuple[float, float, int]] = []
+
+    def watch(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line:
+            marks.append((time.perf_counter(), time.process_time(), int(line["env_steps"])))
+
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "baldwin", "train", "--quiet", "--out", f"{folder}/run", "-m", *options], check=True)
-        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    server.terminate()
-    counts = json.loads(server.stdout.read())
-    learned = {name: max(line.get(name, 0) for line in lines) for name in ("env_steps", "gradient_steps")}
-    late = 100 * counts.get("missed_frames", 0) / counts["frames"]
-    latencies = " / ".join(f"{counts[f'latency_ms_p{q}']:.0f}" for q in (50, 95, 99))
-    row = [str(matches), f"{counts['frames']:,}", f"{late:.1f} %", latencies, *(f"{n:,.0f}" for n in learned.values())]
-    columns = ["matches", "frames", "late by more than a frame", "latency, ms: 50 / 95 / 99 %", "decisions learned from", "updates"]
-    table(f"A live world at 60 frames/s in its own process, {seconds:.0f} s, PPO learning meanwhile", columns, [row])
+        train(start(load_config(None, [], options), Path(folder) / "run"), [watch])
+    (clock, cpu, steps), (last_clock, last_cpu, last_steps) = marks[0], marks[-1]
+    return (last_steps - steps) / (last_clock - clock), (last_steps - steps) / (last_cpu - cpu)
+
+
+def rllib_self_play(seconds: float) -> tuple[float, float]:
+    command = [str(peer_python("rllib", RLLIB)), str(HERE / "rllib_peer.py"), GAME, "--seconds", str(seconds), "--warm-up", "1"]
+    command += ["--players", str(PLAYERS), "--n-envs", str(GAMES), "--n-steps", str(STEPS), "--cycles", str(CYCLES)]
+    command += ["--batch", str(BATCH), "--epochs", str(EPOCHS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    speeds = json.loads(done.stdout.splitlines()[-1])
+    return float(speeds["steps_per_second"]), float(speeds["steps_per_cpu_second"])
 
 
 def main(repeats: int = 3, seconds: float = 2.0) -> None:
@@ -177,7 +242,8 @@ def main(repeats: int = 3, seconds: float = 2.0) -> None:
     frames(seconds, repeats)
     pong_decisions(seconds, repeats)
     turn_decisions(seconds, repeats)
-    live(60.0)
+    self_play(10.0, 1)
+    live.compare(60.0, 1)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,15 @@ def spread(values: Sequence[float], digits: int = 0) -> str:
 
 
 def peer_python(name: str, packages: Sequence[str]) -> Path:
-    """The interpreter of a peer's own venv, made when first needed."""
+    """The interpreter of a peer's own venv, made when first needed, and completed when other packages are."""
     home = HERE / f".venv-{name}"
-    python = home / "bin" / "python"
+    python, installed, wanted = home / "bin" / "python", home / "packages.txt", "\n".join(packages)
     if not python.exists():
-        print(f"installing {packages[0]} into its own venv ...", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    if not installed.exists() or installed.read_text() != wanted:
+        print(f"installing {packages[0]} into its own venv ...", file=sys.stderr)
         subprocess.run([str(python), "-m", "pip", "install", "-q", *packages], check=True, stdout=sys.stderr)
+        installed.write_text(wanted)
     return python
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World, find_players
 from baldwin.envs.live_listener import SCHEME, ListeningPort
-from baldwin.envs.live_protocol import JSON, SOCKET_OPTIONS, VERSION, Connection, Turn, check_frames, encode, read_turn, read_welcome
+from baldwin.envs.live_packed import Channel, PackedCaller
+from baldwin.envs.live_protocol import JSON, PACKED, SOCKET_OPTIONS, VERSION, Connection, Turn, check_frames, encode, read_welcome
 from baldwin.envs.vector_env import LIVE
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra
 
@@ -27,8 +28,8 @@ class Connector(Protocol):
 
     players: list[Player]
 
-    def connection(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection for one match, ready for `begin`; it is closed at the end."""
+    def connection(self) -> AbstractAsyncContextManager[Channel]:
+        """A connection for one match, or its part of a shared one, ready for `begin`; it is given up at the end."""
 
     def close(self) -> None:
         """Stop listening, and close all connections."""
@@ -44,7 +45,7 @@ class LiveWorld(World):
 
     def __init__(self, url: str, token: str = "", timeout: float | None = None, frames: str | None = None) -> None:
         """Ask the world who plays. `timeout`: seconds to wait for a world, 10 for one that serves and 30 for one that connects.
-        `frames`: json or msgpack; a world that connects chooses by itself.
+        `frames`: json, msgpack or packed (all matches of a process over one connection); a world that connects chooses by itself.
 
         Raises:
             MissingExtra: websockets or msgpack is not installed.
@@ -75,7 +76,7 @@ class LiveWorld(World):
                     return
         raise EnvironmentFailure(f"the live world closed the connection before the first turn, {MAX_TRIES} times")
 
-    async def _play(self, connection: Connection, seats: dict[str, Seat], seed: int) -> bool:
+    async def _play(self, connection: Channel, seats: dict[str, Seat], seed: int) -> bool:
         """A match to its end; false if the connection was closed before its first turn: the world went away while it waited."""
         from websockets.exceptions import ConnectionClosed
 
@@ -85,8 +86,7 @@ class LiveWorld(World):
         reason, begun = "", False
         try:
             await connection.send({"type": "begin", "seed": seed, "players": list(seats)})
-            async for message in connection.socket:
-                turn = read_turn(message, known, connection.frames)
+            async for turn in connection.turns(known):
                 begun = True
                 self.replaced += players[turn.player].take(turn)
                 if all(player.over for player in players.values()):
@@ -101,7 +101,7 @@ class LiveWorld(World):
             raise EnvironmentFailure(f"the live world closed the connection in the middle of a match{reason}")
         return False
 
-    async def _act(self, player: _Live, connection: Connection) -> None:
+    async def _act(self, player: _Live, connection: Channel) -> None:
         from websockets.exceptions import ConnectionClosed
 
         while True:
@@ -117,26 +117,12 @@ class LiveWorld(World):
 
 
 class Caller:
-    """Connects to a world that serves."""
+    """Connects to a world that serves, once for each match."""
 
-    def __init__(self, url: str, token: str, timeout: float, frames: str) -> None:
-        """Ask the world who plays.
-
-        Raises:
-            EnvironmentFailure: nobody answers there, or not in this protocol.
-        """
-        import websockets.sync.client as sync
-
-        self._url, self._timeout, self._frames = url, timeout, frames
-        self._hello = encode({"type": "hello", "version": VERSION, "token": token, "frames": frames})
-        try:
-            with sync.connect(url, open_timeout=timeout, proxy=None, **SOCKET_OPTIONS) as socket:
-                socket.send(self._hello)
-                self.players = read_welcome(socket.recv(timeout), frames)
-        except EnvironmentFailure:
-            raise
-        except Exception as error:
-            raise EnvironmentFailure(f"no live world at {url}: {describe_exception(error)}. Start it first") from error
+    def __init__(self, url: str, hello: str | bytes, timeout: float, players: list[Player], frames: str) -> None:
+        """`hello`: the message with which a connection begins; `players`: whom the world has named."""
+        self.players = players
+        self._url, self._hello, self._timeout, self._frames = url, hello, timeout, frames
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -154,10 +140,10 @@ class Caller:
 
 
 def make_connector(url: str, token: str, timeout: float | None, frames: str | None) -> Connector:
-    """By the scheme of the address.
+    """By the scheme of the address; a world that serves is asked who plays.
 
     Raises:
-        EnvironmentFailure: it has another one.
+        EnvironmentFailure: it has another one, or nobody answers there.
     """
     if url.startswith(SCHEME):
         if frames is not None:
@@ -169,7 +155,28 @@ def make_connector(url: str, token: str, timeout: float | None, frames: str | No
             f"got {PREFIX}{clean_text(url, 80)}"
         )
     frames = check_frames(JSON if frames is None else frames, f"environment '{PREFIX}{url}' with frames={frames}")
-    return Caller(url, token, 10.0 if timeout is None else timeout, frames)
+    timeout = 10.0 if timeout is None else timeout
+    hello = encode({"type": "hello", "version": VERSION, "token": token, "frames": frames})
+    players = ask_for_players(url, hello, timeout, frames)
+    return PackedCaller(url, hello, timeout, players) if frames == PACKED else Caller(url, hello, timeout, players, frames)
+
+
+def ask_for_players(url: str, hello: str | bytes, timeout: float, frames: str) -> list[Player]:
+    """Who plays in the world that serves there.
+
+    Raises:
+        EnvironmentFailure: nobody answers there, or not in this protocol.
+    """
+    import websockets.sync.client as sync
+
+    try:
+        with sync.connect(url, open_timeout=timeout, proxy=None, **SOCKET_OPTIONS) as socket:
+            socket.send(hello)
+            return read_welcome(socket.recv(timeout), frames)
+    except EnvironmentFailure:
+        raise
+    except Exception as error:
+        raise EnvironmentFailure(f"no live world at {url}: {describe_exception(error)}. Start it first") from error
 
 
 class _Live:

@@ -107,7 +107,7 @@ class Listener:
         connection = Connection(socket)
         try:
             offer = await asyncio.wait_for(connection.receive("offer"), GREETING_SECONDS)
-            frames = check_greeting(offer, self._token, socket.request.headers.get("Origin"))
+            frames = check_greeting(offer, self._token, socket.request.headers.get("Origin"), one_match=True)
             self._check_players(offer.get("players"))
             self._offers.put_nowait(Connection(socket, frames))
             self._known.set()

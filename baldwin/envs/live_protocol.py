@@ -22,7 +22,8 @@ And then, in both cases:
 | Baldwin | {"type": "act", "player": "left", "turn": 12, "action": 2} |
 | either | {"type": "error", "reason": "..."}, and it closes the connection |
 
-The first two messages are JSON. With "frames": "msgpack", the same objects travel as msgpack in binary messages from `begin` on.
+The first two messages are JSON. With "frames": "msgpack", the same objects travel as msgpack in binary messages from `begin` on. With
+"frames": "packed", where Baldwin connects, one connection has all matches of a worker: see `live_packed.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import hmac
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,8 +45,8 @@ from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, m
 VERSION = 1
 MAX_BYTES = 1 << 20
 GREETING_SECONDS = 10.0  # for the first message of whoever connects
-JSON, MSGPACK = "json", "msgpack"
-FRAMES = (JSON, MSGPACK)
+JSON, MSGPACK, PACKED = "json", "msgpack", "packed"
+FRAMES = (JSON, MSGPACK, PACKED)
 SOCKET_OPTIONS: dict[str, Any] = {"max_size": MAX_BYTES, "compression": None, "close_timeout": 1.0}
 """Messages have some hundred bytes, sixty times a second: deflating them costs more than sending them. And whoever computes does not
 answer at once that a connection is closed."""
@@ -66,6 +67,22 @@ class Turn(NamedTuple):
     terminated: bool
     truncated: bool
     result: dict[str, Any]
+    match: int = 0  # its number, where a connection has several
+
+    def message(self) -> dict[str, Any]:
+        """As it is told where a connection is one match."""
+        legal = {} if self.legal is None else {"legal": self.legal.tolist()}
+        return legal | {
+            "type": "turn",
+            "player": self.player,
+            "turn": self.number,
+            "observation": self.observation.tolist(),
+            "reward": self.reward.tolist(),
+            "elapsed": self.elapsed,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+            "result": self.result,
+        }
 
 
 class Refused(Exception):
@@ -86,6 +103,15 @@ class Connection(NamedTuple):
         """Encode a message as the connection's frames say, and send it."""
         await self.socket.send(encode(message, self.frames))
 
+    async def turns(self, players: Mapping[str, Player]) -> AsyncIterator[Turn]:
+        """What the world tells these players, as it comes.
+
+        Raises:
+            EnvironmentFailure: a message is no turn of one of them.
+        """
+        async for raw in self.socket:
+            yield read_turn(raw, players, self.frames)
+
     async def receive(self, kind: str) -> dict[str, Any]:
         """The next message, which has to be of this type.
 
@@ -105,16 +131,17 @@ class Connection(NamedTuple):
         await self.send({"type": "error", "reason": str(error)})
 
 
-def check_frames(frames: str, purpose: str) -> str:
-    """The name itself.
+def check_frames(frames: str, purpose: str, one_match: bool = False) -> str:
+    """The name itself. `one_match`: the connection can have no more than one.
 
     Raises:
         MissingExtra: msgpack is not installed.
         EnvironmentFailure: there are no such frames.
     """
-    if frames not in FRAMES:
-        raise EnvironmentFailure(f"expected frames={' or '.join(FRAMES)}; got {clean_text(str(frames), 40)!r}")
-    if frames == MSGPACK:
+    known = FRAMES[:-1] if one_match else FRAMES
+    if frames not in known:
+        raise EnvironmentFailure(f"expected frames={', '.join(known[:-1])} or {known[-1]}; got {clean_text(str(frames), 40)!r}")
+    if frames != JSON:
         try:
             import msgpack  # noqa: F401
         except ModuleNotFoundError as error:
@@ -123,12 +150,12 @@ def check_frames(frames: str, purpose: str) -> str:
 
 
 def encode(message: Mapping[str, Any], frames: str = JSON) -> str | bytes:
-    """A message as it travels: text for JSON, bytes for msgpack."""
-    if frames == MSGPACK:
-        import msgpack
+    """A message as it travels: text for JSON, bytes for msgpack and packed."""
+    if frames == JSON:
+        return json.dumps(message)
+    import msgpack
 
-        return bytes(msgpack.packb(message))
-    return json.dumps(message)
+    return bytes(msgpack.packb(message))
 
 
 def decode(raw: str | bytes, frames: str = JSON) -> Any:
@@ -152,8 +179,8 @@ def decode(raw: str | bytes, frames: str = JSON) -> Any:
         raise ValueError("malformed msgpack") from error
 
 
-def check_greeting(message: Mapping[str, Any], token: str, origin: str | None) -> str:
-    """The frames that were agreed on with whoever connected. `origin`: of the page, if that is a browser.
+def check_greeting(message: Mapping[str, Any], token: str, origin: str | None, one_match: bool = False) -> str:
+    """The frames that were agreed on with whoever connected, for one match or for any number. `origin`: of the page, if that is a browser.
 
     Any page can connect to this machine from a browser on it, so that pages of other sites need a token.
 
@@ -169,7 +196,7 @@ def check_greeting(message: Mapping[str, Any], token: str, origin: str | None) -
         raise Refused("origin", "pages of other sites need a token")
     frames = message.get("frames", JSON)
     try:
-        return check_frames(frames, "frames=msgpack")
+        return check_frames(frames, f"frames={frames}", one_match)
     except Exception as error:
         raise Refused("frames", str(error)) from error
 
@@ -239,8 +266,7 @@ def read_turn(raw: str | bytes, players: Mapping[str, Player], frames: str = JSO
         legal = None if message.get("legal") is None else np.asarray(message["legal"], np.bool_)
         if observation.shape != player.observation_space.shape or reward.shape != (len(player.rewards),):
             raise ValueError(f"observation {observation.shape} and reward {reward.shape} of {player.name}")
-        if not np.isfinite(observation).all() or not np.isfinite(reward).all():
-            raise ValueError("numbers that are not finite")
+        check_finite(observation, reward)
         return Turn(
             player.name,
             int(message["turn"]),
@@ -254,6 +280,16 @@ def read_turn(raw: str | bytes, players: Mapping[str, Player], frames: str = JSO
         )
     except WRONG as error:
         raise EnvironmentFailure(f"the live world sent a wrong turn: {describe_exception(error)}") from error
+
+
+def check_finite(*arrays: NDArray[Any]) -> None:
+    """Refuse what no policy can learn from.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ValueError("numbers that are not finite")
 
 
 def describe_player(player: Player) -> dict[str, Any]:

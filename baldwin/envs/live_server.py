@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Player
+from baldwin.envs.live_packed import pack_turns, read_actions
 from baldwin.envs.live_protocol import (
     GREETING_SECONDS,
     JSON,
+    PACKED,
     SOCKET_OPTIONS,
     VERSION,
     WRONG,
     Connection,
     Refused,
+    Turn,
     check_frames,
     check_greeting,
     decode,
@@ -30,10 +35,14 @@ from baldwin.envs.live_protocol import (
 from baldwin.errors import EnvironmentFailure, clean_text
 from baldwin.ops.statistics import latency_percentiles
 
-BACKLOG = 4  # turns that may be on their way to a player; further ones are joined
+BACKLOG = 8  # messages of a connection that may be on their way; further turns are joined
+MOST_LATE = 1.0  # seconds: ticks that are later are left out
+MAX_MATCHES = 1024  # of one connection
 RETRY_SECONDS = 0.5  # between two offers to a worker that does not listen
 TURNS_TIMED = 1000  # turns of a player whose answers are still timed
 LATENCIES_KEPT = 100_000
+
+Sending = Coroutine[Any, Any, None]
 
 
 class Frame(NamedTuple):
@@ -61,15 +70,72 @@ class Game(Protocol):
         """How the game ended for a player."""
 
 
+@runtime_checkable
+class Games(Protocol):
+    """A game whose matches are advanced together, by number: what a simulator in arrays needs to be fast."""
+
+    players: Sequence[Player]
+
+    def begin(self, match: int, seed: int) -> None:
+        """Start a match of this number; the seed decides all that is random in it."""
+
+    def frames(self, actions: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Frame]:
+        """Advance these matches by one frame; actions as for `Game.frame`."""
+
+    def observe(self, matches: Sequence[int], player: str) -> Any:
+        """What a player sees now in each of these matches [k, ...]."""
+
+    def result(self, match: int, player: str) -> dict[str, Any]:
+        """How a match ended for a player."""
+
+    def leave(self, match: int) -> None:
+        """Forget a match, which is over or was given up."""
+
+
+class SeparateGames:
+    """A game for each match."""
+
+    def __init__(self, make_game: Callable[[], Game], first: Game) -> None:
+        """`first`: one that was made already."""
+        self._make_game = make_game
+        self.players = first.players
+        self._games: dict[int, Game] = {}
+        self._unused = [first]
+
+    def begin(self, match: int, seed: int) -> None:
+        """With a game that nobody uses any more, or a new one."""
+        game = self._games[match] = self._unused.pop() if self._unused else self._make_game()
+        game.begin(seed)
+
+    def frames(self, actions: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Frame]:
+        """One game after the other."""
+        return {match: self._games[match].frame(own) for match, own in actions.items()}
+
+    def observe(self, matches: Sequence[int], player: str) -> Any:
+        """[k, ...]"""
+        return [self._games[match].observe(player) for match in matches]
+
+    def result(self, match: int, player: str) -> dict[str, Any]:
+        """What its game tells."""
+        return self._games[match].result(player)
+
+    def leave(self, match: int) -> None:
+        """Its game is for the next one."""
+        self._unused.append(self._games.pop(match))
+
+
 class LiveServer:
     """Plays a game over each connection at so many frames a second: of workers that connect (`start`), or to workers that listen (`offer`).
 
-    `counts`: matches, frames, missed_frames (the clock was late by more than a frame), late (actions for a turn that was over), and
-    messages that were refused, by reason. `latencies`: the last seconds from a turn to the frame in which its action took effect.
+    `counts`: matches, frames of all matches, late_actions (they came when a later turn had been sent), and messages that were refused, by
+    reason. `latencies`: the last seconds from a turn to the frame in which its action took effect.
     """
 
-    def __init__(self, make_game: Callable[[], Game], rate: float = 60.0, token: str = "", host: str = "127.0.0.1", port: int = 0) -> None:
-        """`port` 0: any that is free. Only this machine can connect, unless `host` says otherwise."""
+    def __init__(
+        self, make_game: Callable[[], Game | Games], rate: float = 60.0, token: str = "", host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        """`make_game`: for each match, or, if it makes `Games`, for each connection. `port` 0: any that is free. Only this machine can
+        connect, unless `host` says otherwise."""
         self._make_game, self._clock, self._token = make_game, Clock(1 / rate), token
         self._host, self.port = host, port
         self.counts: Counter[str] = Counter()
@@ -95,7 +161,7 @@ class LiveServer:
         Raises:
             EnvironmentFailure: the worker refuses; one that is not there yet, or no more, is waited for.
         """
-        check_frames(frames, f"frames={frames}")
+        check_frames(frames, f"frames={frames}", one_match=True)
         matches: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -111,21 +177,26 @@ class LiveServer:
                 match.cancel()
 
     def report(self) -> dict[str, float]:
-        """All counts, and the percentiles of the latencies in milliseconds."""
-        return dict(self.counts) | latency_percentiles(self.latencies)
+        """All counts; `ticks` of the world's clock and `missed_ticks`, which it began more than a tick late; percentiles of the latencies in
+        milliseconds."""
+        ticks = {"ticks": self._clock.ticks, "missed_ticks": self._clock.missed}
+        return dict(self.counts) | ticks | latency_percentiles(self.latencies)
 
     async def _serve(self, socket: Any) -> None:
         """One connection from its `hello` to its end: it plays a game of its own."""
         from websockets.exceptions import ConnectionClosed
 
-        game, connection = self._make_game(), Connection(socket)
+        table, connection = self._make_table(), Connection(socket)
         try:
             hello = await asyncio.wait_for(connection.receive("hello"), GREETING_SECONDS)
             frames = check_greeting(hello, self._token, socket.request.headers.get("Origin"))
-            players = [describe_player(player) for player in game.players]
+            players = [describe_player(player) for player in table.games.players]
             await connection.send({"type": "welcome", "version": VERSION, "frames": frames, "players": players})
             connection = Connection(socket, frames)
-            await self._play(connection, game, await connection.receive("begin"))
+            if frames == PACKED:
+                await self._play_packed(connection, table)
+            else:
+                await self._play(connection, table, await connection.receive("begin"))
         except Refused as error:
             self.counts[error.kind] += 1
             await connection.refuse(error)
@@ -137,15 +208,15 @@ class LiveServer:
         from websockets.asyncio.client import connect
         from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-        game = self._make_game()
-        players = [describe_player(player) for player in game.players]
+        table = self._make_table()
+        players = [describe_player(player) for player in table.games.players]
         try:
             async with connect(url, open_timeout=None, ping_interval=None, proxy=None, **SOCKET_OPTIONS) as socket:
                 greeting = {"type": "offer", "version": VERSION, "token": self._token, "frames": frames, "players": players}
                 await socket.send(encode(greeting))
                 begin = read_begin(await socket.recv(), frames)
                 left.set()
-                await self._play(Connection(socket, frames), game, begin)
+                await self._play(Connection(socket, frames), table, begin)
         except Refused:
             self.counts["malformed"] += 1
         except (ConnectionClosed, InvalidHandshake, EOFError, OSError):
@@ -155,88 +226,128 @@ class LiveServer:
         finally:
             left.set()
 
-    async def _play(self, connection: Connection, game: Game, begin: Mapping[str, Any]) -> None:
-        seats = {player.name: _Remote(player) for player in chosen_players(game, begin)}
-        self.counts["matches"] += 1
-        game.begin(begin["seed"])
-        reading = asyncio.create_task(self._read(connection, seats))
+    def _make_table(self) -> _Table:
+        game = self._make_game()
+        return _Table(game if isinstance(game, Games) else SeparateGames(cast("Callable[[], Game]", self._make_game), game))
+
+    async def _play(self, connection: Connection, table: _Table, begin: Mapping[str, Any]) -> None:
+        """One match, to its end or to that of its connection."""
+        self.counts["matches"] += table.begin(0, begin)
+        reading = asyncio.create_task(self._read(connection, table))
+        await self._run(table, reading, lambda turns: [connection.send(turn.message()) for turn in turns])
+
+    async def _play_packed(self, connection: Connection, table: _Table) -> None:
+        """All matches that a worker begins, until it closes the connection."""
+        reading = asyncio.create_task(self._read_packed(connection, table))
+        await self._run(table, reading, lambda turns: [connection.send(message) for message in pack_turns(turns)], until_closed=True)
+
+    async def _run(
+        self, table: _Table, reading: asyncio.Task[None], send: Callable[[list[Turn]], list[Sending]], until_closed: bool = False
+    ) -> None:
+        """Advance the matches of a connection tick by tick, and send what their players see, until all are over or it is closed."""
         sending: set[asyncio.Task[None]] = set()
-        over = False
         try:
-            while True:
-                for name, seat in seats.items():
-                    if over or len(sending) < BACKLOG * len(seats):  # a player that does not read gets one turn for several frames
-                        message = seat.next_turn(game.observe(name), over, game.result(name) if over else {}, time.monotonic())
-                        task = asyncio.create_task(connection.send(message))
+            with self._clock.used():
+                while True:
+                    has_room = len(sending) < BACKLOG  # who does not read gets one turn for several frames
+                    for message in send(table.next_turns(time.monotonic(), only_ends=not has_room)):
+                        task = asyncio.create_task(message)
                         sending.add(task)
                         task.add_done_callback(partial(_forget, sending))
-                if over:
-                    await asyncio.gather(*sending)
-                    return
-                lateness = await self._clock.next_frame()
-                self.counts["missed_frames"] += lateness > self._clock.seconds
-                if reading.done():
-                    reading.result()
-                    return
-                now = time.monotonic()
-                for seat in seats.values():
-                    self.latencies.extend(seat.take_effect(now))
-                rewards, over = game.frame({name: seat.action for name, seat in seats.items()})
-                self.counts["frames"] += 1
-                for name, seat in seats.items():
-                    seat.reward += rewards.get(name, 0.0)
-                    seat.elapsed += 1
+                    table.drop_ended()
+                    if not table.seats and not until_closed:
+                        await asyncio.gather(*sending)
+                        return
+                    await self._clock.next_tick()
+                    if reading.done():
+                        reading.result()
+                        return
+                    self.latencies.extend(table.advance(time.monotonic()))
+                    self.counts["frames"] += len(table.seats)
         finally:
             reading.cancel()
             for task in sending:
                 task.cancel()
 
-    async def _read(self, connection: Connection, seats: Mapping[str, _Remote]) -> None:
+    async def _read(self, connection: Connection, table: _Table) -> None:
         """Actions as they come; what is wrong is refused and counted, and the match goes on."""
         async for raw in connection.socket:
             try:
                 message = decode(raw, connection.frames)
-                seat, turn = seats[message["player"]], int(message["turn"])
-                if message["type"] != "act" or not seat.accepts(message["action"]):
+                if message["type"] != "act":
                     raise ValueError
-                self.counts["late"] += turn < seat.turn
-                seat.answer(turn, message["action"])
+                self.counts["late_actions"] += table.take(0, message["player"], message["turn"], message["action"])
             except WRONG:
+                self.counts["malformed"] += 1
+
+    async def _read_packed(self, connection: Connection, table: _Table) -> None:
+        """The same for all matches of a connection."""
+        async for raw in connection.socket:
+            try:
+                message = decode(raw, connection.frames)
+                if message["type"] == "begin":
+                    self.counts["matches"] += table.begin(int(message["match"]), message)
+                elif message["type"] == "leave":
+                    table.leave(message["match"])
+                else:
+                    for number, turn, action in read_actions(message):
+                        self.counts["late_actions"] += table.take(number, message["player"], turn, action)
+            except (*WRONG, Refused):
                 self.counts["malformed"] += 1
 
 
 class Clock:
-    """One timer for all matches: they wake up once a frame instead of once a frame each, and a worker gets their turns together."""
+    """One timer for all matches: they wake up once a tick instead of once each, and a worker gets their turns together.
+
+    Ticks are due at fixed times, whatever the players do. `missed` counts those that the world itself began more than a tick late.
+    """
 
     def __init__(self, seconds: float) -> None:
-        """`seconds` of a frame."""
+        """`seconds` of a tick."""
         self.seconds = seconds
+        self.ticks = self.missed = 0
+        self._users = 0
         self._due = 0.0
-        self._next: asyncio.Future[float] | None = None
+        self._next: asyncio.Future[None] | None = None
 
-    async def next_frame(self) -> float:
-        """Wait for the next frame; by how many seconds it comes late. Missed frames follow at once, but not those of more than a second."""
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """While somebody plays. A clock that nobody used has missed nothing."""
+        if not self._users:
+            self._due = asyncio.get_running_loop().time()
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+
+    async def next_tick(self) -> None:
+        """Wait for the next tick. Late ones follow at once, but those of more than a second are left out, and count as missed."""
         if self._next is None:
             loop = asyncio.get_running_loop()
-            now = loop.time()
-            self._due = self._due + self.seconds if now - self._due < 1 else now + self.seconds
+            self._due += self.seconds
+            if (late := loop.time() - self._due) > MOST_LATE:
+                self.missed += int(late / self.seconds)
+                self._due += int(late / self.seconds) * self.seconds
             self._next = loop.create_future()
             loop.call_at(self._due, self._ring, loop)
-        return await asyncio.shield(self._next)  # a match that is cancelled cancels no other
+        await asyncio.shield(self._next)  # a match that is cancelled cancels no other
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ticks += 1
+        self.missed += loop.time() - self._due > self.seconds
         if self._next:
-            self._next.set_result(loop.time() - self._due)
+            self._next.set_result(None)
         self._next = None
 
 
-def chosen_players(game: Game, begin: Mapping[str, Any]) -> list[Player]:
+def chosen_players(players: Sequence[Player], begin: Mapping[str, Any]) -> list[Player]:
     """Whom the other side plays.
 
     Raises:
         Refused: the message names others, or has no proper seed.
     """
-    known = {player.name: player for player in game.players}
+    known = {player.name: player for player in players}
     names, seed = begin.get("players"), begin.get("seed")
     good_names = isinstance(names, list) and names and all(isinstance(name, str) and name in known for name in names)
     if not good_names or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
@@ -268,6 +379,79 @@ def _forget(sending: set[asyncio.Task[None]], done: asyncio.Task[None]) -> None:
         done.exception()
 
 
+class _Table:
+    """The matches of a connection by number, and their players at the other end."""
+
+    def __init__(self, games: Games) -> None:
+        self.games = games
+        self.seats: dict[int, dict[str, _Remote]] = {}  # of matches that go on
+        self._ended: set[int] = set()
+
+    def begin(self, number: int, begin: Mapping[str, Any]) -> bool:
+        """Start a match as a message asks for it; true.
+
+        Raises:
+            Refused: it asks for what there is not, or there are too many matches.
+        """
+        players = chosen_players(self.games.players, begin)
+        if number in self.seats or len(self.seats) >= MAX_MATCHES:
+            raise Refused("malformed", f"expected a number that is not in use, and at most {MAX_MATCHES} matches")
+        self.games.begin(number, begin["seed"])
+        self.seats[number] = {player.name: _Remote(player) for player in players}
+        return True
+
+    def leave(self, number: int) -> None:
+        """Give up a match, if it still goes on."""
+        if self.seats.pop(number, None):
+            self.games.leave(number)
+
+    def take(self, number: int, player: str, turn: Any, action: Any) -> bool:
+        """An action, which takes effect in the next frame; whether it comes late: a later turn was sent, or the match is over.
+
+        Raises:
+            KeyError, ValueError, TypeError: it is malformed.
+        """
+        if number not in self.seats:
+            return True
+        seat = self.seats[number][player]
+        if not seat.accepts(action):
+            raise ValueError
+        seat.answer(int(turn), action)
+        return int(turn) < seat.turn
+
+    def advance(self, now: float) -> list[float]:
+        """One frame of all; seconds from turns to their actions' effect, of all that were answered since the last one."""
+        if not self.seats:
+            return []
+        latencies = [seconds for seats in self.seats.values() for seat in seats.values() for seconds in seat.take_effect(now)]
+        actions = {number: {name: seat.action for name, seat in seats.items()} for number, seats in self.seats.items()}
+        for number, (rewards, over) in self.games.frames(actions).items():
+            if over:
+                self._ended.add(number)
+            for name, seat in self.seats[number].items():
+                seat.reward += rewards.get(name, 0.0)
+                seat.elapsed += 1
+        return latencies
+
+    def next_turns(self, now: float, only_ends: bool) -> list[Turn]:
+        """What the players see now, of all matches or only of those that are over."""
+        turns = []
+        for player in self.games.players:
+            numbers = [n for n, seats in self.seats.items() if player.name in seats and (n in self._ended or not only_ends)]
+            observations = np.asarray(self.games.observe(numbers, player.name), np.float32) if numbers else ()
+            for number, observation in zip(numbers, observations, strict=True):
+                over = number in self._ended
+                result = self.games.result(number, player.name) if over else {}
+                turns.append(self.seats[number][player.name].next_turn(number, observation, over, result, now))
+        return turns
+
+    def drop_ended(self) -> None:
+        """Forget matches whose end was told."""
+        for number in self._ended:
+            self.leave(number)
+        self._ended = set()
+
+
 class _Remote:
     """A player at the other end."""
 
@@ -280,6 +464,8 @@ class _Remote:
 
     def accepts(self, action: Any) -> bool:
         space = self._player.action_space
+        if isinstance(space, spaces.Discrete) and type(action) is int:
+            return bool(0 <= action - space.start < space.n)
         return bool(space.contains(np.asarray(action, space.dtype))) and not isinstance(action, bool)
 
     def answer(self, turn: int, action: Any) -> None:
@@ -295,19 +481,11 @@ class _Remote:
         self._answered = []
         return latencies
 
-    def next_turn(self, observation: Any, over: bool, result: dict[str, Any], now: float) -> dict[str, Any]:
-        """The message of a turn that is sent now."""
+    def next_turn(self, match: int, observation: NDArray[np.float32], over: bool, result: dict[str, Any], now: float) -> Turn:
+        """The turn that is sent now, with all rewards and frames since the last one."""
         self.turn += 1
         self._shown.append(now)
-        message = {
-            "type": "turn",
-            "player": self._player.name,
-            "turn": self.turn,
-            "observation": np.asarray(observation).tolist(),
-            "reward": [self.reward],
-            "elapsed": self.elapsed,
-            "terminated": over,
-            "result": result,
-        }
+        reward = np.array([self.reward])
+        turn = Turn(self._player.name, self.turn, observation, None, reward, self.elapsed, over, False, result, match)
         self.reward, self.elapsed = 0.0, 0
-        return message
+        return turn

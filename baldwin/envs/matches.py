@@ -106,7 +106,8 @@ class Matches:
         tasks = [*running.ticks, *running.turns.values()]
         for task in tasks:
             task.cancel()
-        self._run(_ended(tasks))
+        if not all(task.done() and not task.cancelled() and not task.exception() for task in tasks):
+            self._run(_ended(tasks))
         running.match.close()
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World, find_players
 from baldwin.envs.matches import Matches, Turn
-from baldwin.errors import EnvironmentFailure, describe_exception, missing_extra
+from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra
 from baldwin.ops import seeds
 
 PREFIX = "pettingzoo:"
@@ -130,8 +130,21 @@ def _seen_in(observations: Any, infos: Any, name: str) -> tuple[Any, Any]:
     return observation, None if told is None else np.asarray(told).astype(np.bool_)
 
 
+def without_checks(env: Any) -> Any:
+    """The game inside of wrappers that only check how it is called, each of which takes as long as a move of a simple game."""
+    from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
+
+    while type(env) in (AssertOutOfBoundsWrapper, OrderEnforcingWrapper):
+        env = env.env
+    return env
+
+
 class TurnWorld(_PettingZooWorld):
     """A turn-based environment (AEC). A step of a player lasts from its turn to the next; `elapsed` counts the turns of all."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._game = without_checks(env)
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         """Begin a game; those of its players that nobody asked for take random legal actions."""
@@ -144,8 +157,8 @@ class TurnWorld(_PettingZooWorld):
         known = {player.name: player for player in self.players}
         rngs = {name: self._random(seed, name) for name in known if name not in seats}
         totals = dict.fromkeys(seats, 0.0)
-        for name in self.env.agent_iter():
-            observation, reward, terminated, truncated, info = self.env.last()
+        for name in self._game.agent_iter():
+            observation, reward, terminated, truncated, info = self._game.last()
             seen, legal = _seen(observation)
             legal = np.asarray(info["action_mask"]).astype(np.bool_) if legal is None and "action_mask" in info else legal
             over = bool(terminated or truncated)
@@ -156,10 +169,12 @@ class TurnWorld(_PettingZooWorld):
                     seats[name].finish(score=totals[name])
                 seats[name].show(seen, legal, terminated=bool(terminated), truncated=bool(truncated and not terminated), info=info)
             if over:
-                self.env.step(None)
+                self._game.step(None)
                 continue
             action = await seats[name].action() if name in seats else random_legal(known[name], legal, rngs[name])
-            self.env.step(action)
+            if not known[name].action_space.contains(action):
+                raise EnvironmentFailure(f"expected an action of {name} in {known[name].action_space}; got {clean_text(str(action), 80)}")
+            self._game.step(action)
             for seat in seats.values():
                 seat.add(0.0)
 

@@ -17,16 +17,17 @@ class StreamOwners:
     def choose(self, job: Job, idle: Collection[int], workers: Collection[int], starting: bool = False) -> int | None:
         """An idle worker for the job; None if it has to wait, for the worker that owns its stream or for one that is starting.
 
-        A stream leaves its owner if that died, or if it owns several while an idle worker owns none.
+        A stream leaves its owner if that died, or if it owns several while an idle worker owns none. A job of no stream goes to the worker
+        that owns fewest, so that an update keeps none of them waiting where somebody else can do it.
         """
         if not idle:
             return None
-        if job.stream is None:
-            return min(idle)
         self._owner = {stream: worker for stream, worker in self._owner.items() if worker in workers}
         owned = Counter(self._owner.values())
-        owner = self._owner.get(job.stream)
         fewest = min(idle, key=lambda worker: (owned[worker], worker))
+        if job.stream is None:
+            return fewest
+        owner = self._owner.get(job.stream)
         if owner in idle:
             return owner
         if owner is None and starting and owned[fewest]:

@@ -13,6 +13,7 @@ from baldwin.learners.experience import Experience
 from baldwin.learners.policy_gradient import PolicyGradientConfig, PolicyGradientLearner
 from baldwin.networks import ActionMap, PolicyConfig
 from baldwin.ops.moments import Moments
+from baldwin.processes import call_behind_the_world
 from baldwin.types import (
     Arrays,
     Outcome,
@@ -64,11 +65,14 @@ class LearnJob:
         return (self.ticket,)
 
     def run(self, worker: Worker | None) -> list[Outcome]:
-        """The learner after the update, as derived arrays: the journal leaves them out.
+        """The learner after the update, as derived arrays: the journal leaves them out. A live world that shares the machine goes first.
 
         Raises:
             Diverged: a loss is not finite.
         """
+        return call_behind_the_world(self._update) if self.learner.env.live else self._update()
+
+    def _update(self) -> list[Outcome]:
         state = unflatten_tree(self.state)
         learner = self.learner.make(state["params"])
         learner.load_state_dict(state)

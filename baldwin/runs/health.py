@@ -7,6 +7,7 @@ from statistics import fmean
 
 from baldwin.algorithm import ALGORITHMS
 from baldwin.config import RunConfig
+from baldwin.envs.vector_env import LIVE
 from baldwin.types import Metrics
 
 WINDOW = 20  # generations a signal must last
@@ -25,6 +26,21 @@ class Health:
 
     def check_config(self, config: RunConfig) -> list[str]:
         """Advice that the config alone gives cause for."""
+        return [*self._check_blocks(config), *self._check_live(config)]
+
+    def _check_live(self, config: RunConfig) -> list[str]:
+        """In a live world, somebody has to play while another worker learns."""
+        algorithm, workers = config.algorithm, config.executor.count
+        learns_meanwhile = algorithm.name == "impala" or bool(getattr(algorithm, "actor_lag", 0))
+        streams = getattr(algorithm, "streams", 0)
+        if not config.env.id.startswith(LIVE) or not learns_meanwhile or streams < workers:
+            return []
+        return [
+            f"every one of {workers} workers plays in the live world, so that the matches of one stand still during each update: raise "
+            f"executor.workers above {streams}, or algorithm.block, which is what one of them plays"
+        ]
+
+    def _check_blocks(self, config: RunConfig) -> list[str]:
         population, block = (getattr(config.algorithm, key, None) for key in ("population", "block"))
         if population is None or block is None:
             return []

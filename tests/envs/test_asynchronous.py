@@ -403,3 +403,16 @@ def test_a_seat_is_used_in_turn() -> None:
             await seat.act(0)
 
     asyncio.run(misuse())
+
+
+def test_wrong_actions_of_a_turn_based_game_are_refused_and_illegal_ones_lose_it() -> None:
+    """Although the wrappers that check them are left out: PettingZoo's own rule for illegal moves stays."""
+    env = MatchEnv(make_world("classic.tictactoe_v3"), "player_1")
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFailure, match=r"expected an action of player_1 in Discrete\(9\); got 9"):
+        env.step(9)
+    env.reset(seed=0)
+    env.step(0)
+    _, reward, terminated, _, _ = env.step(0)  # taken
+    assert (reward, terminated) == (-1.0, True)
+    env.close()

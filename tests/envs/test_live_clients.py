@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
 import shutil
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -129,11 +130,11 @@ def test_a_world_without_msgpack_is_named() -> None:
     assert len(read_welcome(welcome)) == 2
     with pytest.raises(EnvironmentFailure, match="the live world has no msgpack frames: leave frames out of"):
         read_welcome(welcome, "msgpack")
-    with pytest.raises(EnvironmentFailure, match="expected frames=json or msgpack; got 'xml'"):
+    with pytest.raises(EnvironmentFailure, match="expected frames=json, msgpack or packed; got 'xml'"):
         LiveWorld("ws://127.0.0.1:1", frames="xml")
     with served() as (server, url), connect(url) as client:
         client.send(json.dumps(HELLO | {"frames": "xml"}))
-        assert json.loads(client.recv())["reason"] == "expected frames=json or msgpack; got 'xml'"
+        assert json.loads(client.recv())["reason"] == "expected frames=json, msgpack or packed; got 'xml'"
         assert server.counts["frames"] == 1
 
 
@@ -266,8 +267,9 @@ def test_nobody_connects() -> None:
     with pytest.raises(EnvironmentFailure, match=f"no world connected to ws://127.0.0.1:{port} within 0.2 s. Start one first"):
         LiveWorld(f"listen://:{port}", timeout=0.2)
     with in_background(LiveServer(LivePong, FAST).offer(f"ws://127.0.0.1:{port}")):
-        env = MatchEnv(LiveWorld(f"listen://:{port}", timeout=2.0), "left")
-    with pytest.raises(EnvironmentFailure, match=f"no world connected to ws://127.0.0.1:{port} within 2 s"):
+        env = MatchEnv(LiveWorld(f"listen://:{port}"), "left")
+    env.world._connector._timeout = 0.2  # type: ignore[attr-defined]
+    with pytest.raises(EnvironmentFailure, match=f"no world connected to ws://127.0.0.1:{port} within 0.2 s"):
         env.reset(seed=1)  # the world that told who plays is gone
     env.close()
 
@@ -397,7 +399,7 @@ def test_the_examples_connect_and_play_by_their_rules(command: list[str]) -> Non
 def test_latencies_are_from_the_turn_to_the_frame_in_which_its_action_takes_effect() -> None:
     seat = _Remote(PongWorld().players[0])
     for turn in range(3):
-        seat.next_turn([0.0] * 10, False, {}, now=10.0 + turn)
+        seat.next_turn(0, np.zeros(10, np.float32), False, {}, now=10.0 + turn)
     seat.answer(0, 2)
     seat.answer(2, 1)
     seat.answer(7, 0)  # a turn that was never shown
@@ -406,16 +408,73 @@ def test_latencies_are_from_the_turn_to_the_frame_in_which_its_action_takes_effe
     assert seat.action == 0
 
 
-def test_one_clock_wakes_all_that_wait_and_a_cancelled_one_disturbs_no_other() -> None:
-    async def wait() -> list[float]:
-        clock = Clock(0.01)
-        waiting = [asyncio.create_task(clock.next_frame()) for _ in range(3)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        return list(await asyncio.gather(*waiting[1:]))
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while it waits, and then at once; or where a test says so."""
 
-    first, second = asyncio.run(wait())
-    assert first == second >= 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self._selector.select = self._wait  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self.now
+
+    def _wait(self, timeout: float | None = None) -> list[Any]:
+        self.now += timeout or 0.0
+        return []
+
+
+def on_jumping_loop(work: Callable[[JumpingLoop], Awaitable[None]]) -> None:
+    loop = JumpingLoop()
+    try:
+        loop.run_until_complete(work(loop))
+    finally:
+        loop.close()
+
+
+def test_one_clock_wakes_all_that_wait_and_a_cancelled_one_disturbs_no_other() -> None:
+    async def wait(loop: JumpingLoop) -> None:
+        clock = Clock(0.5)
+        with clock.used():
+            waiting = [asyncio.create_task(clock.next_tick()) for _ in range(3)]
+            await asyncio.sleep(0)
+            waiting[0].cancel()
+            await asyncio.gather(*waiting[1:])
+            await clock.next_tick()
+        assert (loop.now, clock.ticks, clock.missed) == (101.0, 2, 0)
+
+    on_jumping_loop(wait)
+
+
+def test_a_tick_is_missed_when_the_world_begins_it_more_than_a_tick_late() -> None:
+    async def play(loop: JumpingLoop) -> None:
+        clock = Clock(0.25)
+        with clock.used():
+            await clock.next_tick()  # at 100.25
+            loop.now += 0.5  # a slow frame: 100.75
+            await clock.next_tick()  # due at 100.5, late by one tick: not more
+            assert (loop.now, clock.missed) == (100.75, 0)
+            loop.now += 0.5  # 101.25
+            await clock.next_tick()  # due at 100.75, late by two
+            await clock.next_tick()  # due at 101.0: it follows at once
+            assert (loop.now, clock.ticks, clock.missed) == (101.25, 4, 1)
+            loop.now += 10  # 111.25, and the next one was due at 101.25: forty are left out
+            await clock.next_tick()
+            assert (loop.now, clock.ticks, clock.missed) == (111.25, 5, 41)
+
+    on_jumping_loop(play)
+
+
+def test_a_clock_that_nobody_uses_misses_nothing() -> None:
+    async def play_twice(loop: JumpingLoop) -> None:
+        clock = Clock(0.25)
+        for _ in range(2):
+            with clock.used():
+                await clock.next_tick()
+            loop.now += 0.75
+        assert (loop.now, clock.ticks, clock.missed) == (102.0, 2, 0)
+
+    on_jumping_loop(play_twice)
 
 
 def test_players_are_described_and_read_back() -> None:
@@ -429,3 +488,11 @@ def test_the_learner_runs_behind_the_world() -> None:
     )
     before, after = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert after == max(before, 5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, threads have the priority of their process")
+def test_an_update_runs_behind_the_world_and_its_worker_does_not() -> None:
+    code = "import os; from baldwin.processes import call_behind_the_world as call; print(call(lambda: os.nice(0)), os.nice(0))"
+    inside, after = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert inside == max(after, 5)
+    assert after == os.nice(0)

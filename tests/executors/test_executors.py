@@ -224,7 +224,8 @@ def test_streams_are_spread_over_workers_that_start_one_after_the_other() -> Non
     assert owners.choose(OfStream(0), [1], [0, 1]) is None  # type: ignore[arg-type]  # now everyone has one
     assert owners.waits_for(OfStream(0), [0, 1]) == 0  # type: ignore[arg-type]
     assert owners.choose(OfStream(0), [1], [1]) == 1  # type: ignore[arg-type]  # its owner died
-    assert owners.choose(OfStream(None), [1, 2], [1, 2]) == 1  # type: ignore[arg-type]
+    assert owners.choose(OfStream(None), [1, 2], [1, 2]) == 2  # type: ignore[arg-type]  # who owns none keeps none waiting
+    assert owners.choose(OfStream(None), [1], [1, 2]) == 1  # type: ignore[arg-type]
 
 
 def test_deadlines_nest() -> None:

@@ -1,5 +1,8 @@
 from typing import Any
 
+import pytest
+
+from baldwin.config import load_config
 from baldwin.runs.health import WINDOW, Health
 from tests.runs.tools import small
 
@@ -61,3 +64,19 @@ def test_workers_without_work_are_told_before_the_run() -> None:
     config = small("Hopper-v5", "executor.name=process", "executor.workers=8")
     assert "only 4 of 8 workers" in Health(config).check_config(config)[0]
     assert Health(config).check_config(small("Hopper-v5", "executor.name=process", "executor.workers=2")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "advised"),
+    [
+        (["algorithm.actor_lag=1", "executor.workers=1"], True),
+        (["algorithm.actor_lag=1", "executor.workers=2"], False),
+        (["algorithm.actor_lag=1", "executor.workers=2", "algorithm.block=2"], True),
+        (["algorithm.actor_lag=0", "executor.workers=1"], False),
+        (["algorithm.name=impala", "executor.workers=1"], True),
+    ],
+)
+def test_in_a_live_world_somebody_plays_while_another_worker_learns(options: list[str], advised: bool) -> None:
+    env = ["env.id=live:ws://127.0.0.1:1", "algorithm.name=ppo", "algorithm.n_envs=4", "algorithm.block=4"]
+    config = load_config(None, [], [*env, *options])
+    assert any("stand still during each update" in text for text in Health(config).check_config(config)) == advised
