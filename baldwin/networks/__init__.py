@@ -5,7 +5,7 @@ from baldwin.networks.actions import ActionMap, mask_logits
 from baldwin.networks.config import EncoderConfig, MemoryConfig, NetworkConfig, PolicyConfig
 from baldwin.networks.distributions import ActionDistribution, Sampler, make_sampler, spread_size, stored_columns, to_environment
 from baldwin.networks.encoders import ENCODERS
-from baldwin.networks.greedy import REFERENCE, GreedyPolicy, Normalizer, ObservationBuffer
+from baldwin.networks.greedy import REFERENCE, GreedyPolicy, Normalizer, ObservationBuffer, reference_of
 from baldwin.networks.memory import MEMORIES
 from baldwin.networks.network import NETWORKS, Forward, Inputs, Network, make_network
 from baldwin.networks.numpy_mlp import NumpyMLP
@@ -43,6 +43,7 @@ __all__ = [
     "make_network",
     "make_sampler",
     "mask_logits",
+    "reference_of",
     "spread_size",
     "stack_trials",
     "stored_columns",

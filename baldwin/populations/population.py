@@ -16,6 +16,7 @@ from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.opponents import OpponentsConfig
 from baldwin.ops import seeds
 from baldwin.ops.statistics import return_stats
+from baldwin.parts import Sections
 from baldwin.populations.config import PopulationConfig, PopulationContext
 from baldwin.populations.member import (
     EVALUATION_STEPS,
@@ -173,8 +174,9 @@ class Population(BaseAlgorithm):
         parent = None
         if plan.state_sha256 and self.files:
             parent = Parent(plan.state_sha256, None if context.shared_files else self.files.read(plan.state_sha256))
+        base = self._sections_of(plan)
         try:
-            sections = with_hyperparameters(context.sections, plan.hyperparameters)
+            sections = with_hyperparameters(base, plan.hyperparameters)
         except ValidationError as error:  # each value is allowed, which was checked; not so this combination of them
             raise ConfigError(f"population: {plan.hyperparameters} do not go together: {error.errors()[0]['msg']}") from error
         pool, policies = self._pool_of(plan)
@@ -187,7 +189,7 @@ class Population(BaseAlgorithm):
             seed=plan.seed,
             steps=config.steps if plan.steps is None else plan.steps,
             evaluation_seed=context.seed,
-            evaluation_env=context.sections.env,
+            evaluation_env=base.env,
             episodes=config.episodes,
             parent=parent,
             copied=plan.copied,
@@ -198,6 +200,10 @@ class Population(BaseAlgorithm):
             obs_moments=plan.obs_moments,
             inherit_training=plan.inherit_training,
         )
+
+    def _sections_of(self, plan: Plan) -> Sections:
+        """What the member is trained in, before its hyper-parameters: the same for all, unless a subclass says otherwise."""
+        return self._context.sections
 
     def _pool_of(self, plan: Plan) -> tuple[OpponentsConfig | None, list[tuple[str, Arrays]]]:
         """Whom the member meets in a round, and their policies: nobody but the world's script, unless a subclass has frozen players."""

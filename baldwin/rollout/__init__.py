@@ -2,6 +2,7 @@
 
 from baldwin.rollout.episodes import RolloutSpec
 from baldwin.rollout.jobs import RolloutJob
+from baldwin.rollout.opponent_policies import FrozenPlayers
 from baldwin.rollout.reference import reference_batch
 from baldwin.rollout.results import RESULT, RETURN, mean_results, weigh_objectives
 from baldwin.rollout.segments import (
@@ -35,6 +36,7 @@ __all__ = [
     "START_OBS",
     "CollectJob",
     "EpisodePosition",
+    "FrozenPlayers",
     "RolloutJob",
     "RolloutSpec",
     "RolloutWorker",

@@ -16,7 +16,8 @@ from baldwin.envs import choose_backend
 from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.executors import make_executor
 from baldwin.ops.statistics import iqm
-from baldwin.runs.build import Parts, build, evaluation_jobs
+from baldwin.populations.groups import Groups
+from baldwin.runs.build import Parts, build, evaluation_jobs, with_groups
 from baldwin.runs.checkpoint import (
     list_checkpoints,
     policy_hash,
@@ -25,6 +26,7 @@ from baldwin.runs.checkpoint import (
 )
 from baldwin.runs.clocks import Clock, IdleMeter, StragglerMeter
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.groups import evaluate_group
 from baldwin.runs.health import Health
 from baldwin.runs.interrupt import InterruptibleExecutor, Signals
 from baldwin.runs.journal import Journal, Record, apply_record
@@ -82,10 +84,11 @@ class Run:
         return () if self.evaluated or algorithm.version % self.config.run.evaluate_every else self.evaluation_jobs()
 
     def evaluation_jobs(self) -> Sequence[Job]:
-        """The greedy policy on the run's held-out seeds."""
-        return evaluation_jobs(
-            self.algorithm.version, self.parts.env_spec, self.parts.dim, self.config.run.episodes, self.config.run.seed, HELD_OUT
-        )
+        """The greedy policy on the run's held-out seeds; those of all groups of players, where there are any."""
+        episodes, seed = self.config.run.episodes, self.config.run.seed
+        if isinstance(self.algorithm, Groups):
+            return [evaluate_group(*self.algorithm.policy_at_play(name), episodes, seed, HELD_OUT) for name in self.algorithm.names]
+        return evaluation_jobs(self.algorithm.version, self.parts.env_spec, self.parts.dim, episodes, seed, HELD_OUT)
 
     def on_event(self, event: Event, executor: Executor) -> Iterator[Metrics]:
         """Write an event to the journal and the metrics; yields the new lines of metrics."""
@@ -223,6 +226,9 @@ class Run:
     def _evaluation(self, version: int, outcomes: list[Outcome]) -> Metrics:
         self._evaluated = version
         self._eval_steps += sum(o.env_steps for o in outcomes)
+        names = self.algorithm.names if isinstance(self.algorithm, Groups) else []
+        of_groups = dict(zip(names, np.split(np.array([o.scalar for o in outcomes]), max(1, len(names))), strict=False))
+        outcomes = outcomes[: len(outcomes) // max(1, len(names))]  # the score is that of the first group
         scores = np.array([o.scalar for o in outcomes if not o.failed])
         if not len(scores):
             raise EnvironmentFailure(
@@ -236,6 +242,7 @@ class Run:
             "score_iqm": float(iqm(scores)),
             "score_length": float(np.mean([o.env_steps for o in outcomes])),
             "score_failed": float(len(outcomes) - len(scores)),
+            **{f"score/{name}": float(np.nanmean(own)) for name, own in of_groups.items() if np.isfinite(own).any()},
         }
 
     def _write(self, metrics: Metrics, now: dict[str, float]) -> Metrics:
@@ -259,7 +266,7 @@ class Run:
 def start(config: RunConfig, out: Path | None = None) -> Run:
     """A new run in a new directory."""
     check_trackers(config.run.trackers)
-    config = resolved(config)
+    config = resolved(with_groups(config))
     parts = build(config)  # what cannot work is said before there is a directory
     config = config.model_copy(update={"algorithm": config.algorithm.resolved_for(parts.env_spec)})
     directory = RunDirectory.create(config, out)
