@@ -15,8 +15,9 @@ from baldwin.rollout import WorkerSpec
 from baldwin.runs.build import evaluation_jobs, probe_env
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.groups import group_at_play
 from baldwin.runs.history import policy_arrays, trusted_config
-from baldwin.runs.members import group_at_play, member_policy
+from baldwin.runs.members import member_policy
 from baldwin.types import CENTER, Shared
 
 FRESH = 1  # seeds that training never evaluates on

@@ -1,13 +1,17 @@
-"""Evaluations in which the policies of all groups of players play each other."""
+"""Groups of players, whose policies play each other: in evaluations while they train, and afterwards."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from baldwin.config import RunConfig
 from baldwin.networks import reference_of
 from baldwin.parts import Sections
-from baldwin.rollout import WorkerSpec
-from baldwin.runs.build import evaluation_jobs
+from baldwin.populations.groups import GroupsConfig, frozen_players, group_sections
+from baldwin.rollout import FrozenPlayers, WorkerSpec
+from baldwin.runs.build import evaluation_jobs, probe_env
+from baldwin.runs.directory import RunDirectory
+from baldwin.runs.members import BEST, find_member, population_state, read_policy
 from baldwin.types import CENTER, Arrays, Job, Outcome, Shared, Worker
 
 
@@ -48,4 +52,26 @@ def evaluate_group(sections: Sections, policy: Arrays, episodes: int, seed: int,
     jobs = evaluation_jobs(0, sections.env_spec, len(policy["params"]), episodes, seed, *path)
     return EvaluateGroup(
         WorkerSpec(sections.env, sections.env_spec, sections.policy, reference_of(policy), sections.others), policy, tuple(jobs)
+    )
+
+
+def group_at_play(directory: RunDirectory, config: RunConfig, which: str | None) -> tuple[RunConfig, tuple[FrozenPlayers, ...]]:
+    """The config of a run as one of its groups of players has it, and the others' policies at the newest checkpoint; unchanged without groups.
+
+    `which`: a name or a number; default: the first group.
+
+    Raises:
+        UserError: there is no such group, or it has no checkpoint yet.
+    """
+    if not isinstance(config.population, GroupsConfig):
+        return config, ()
+    state, _ = population_state(directory)
+    own = find_member(state, which or BEST)
+    run = Sections(config.env, probe_env(config), config.policy, config.algorithm)
+    sections = [group_sections(run, config.population, name) for name in state["names"]]
+    others = [m for m in state["members"] if m["state_sha256"] and m["id"] != own["id"]]
+    group = sections[own["id"]]
+    return (
+        config.model_copy(update={"env": group.env, "policy": group.policy, "algorithm": group.algorithm}),
+        tuple(frozen_players(sections[m["id"]], read_policy(directory, m)) for m in others),
     )

@@ -10,8 +10,9 @@ from baldwin.networks import GreedyPolicy
 from baldwin.runs.build import build, on_cpu, probe_env
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.groups import group_at_play
 from baldwin.runs.journal import apply_record, read_journal
-from baldwin.runs.members import group_at_play, member_policy
+from baldwin.runs.members import member_policy
 from baldwin.runs.opponents import kept_policies
 from baldwin.types import Arrays
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from baldwin.config import RunConfig
 from baldwin.errors import UserError, nearest
-from baldwin.parts import Sections
-from baldwin.populations.groups import GroupsConfig, frozen_players, group_sections
 from baldwin.populations.states import StateFiles
-from baldwin.rollout import FrozenPlayers
-from baldwin.runs.build import probe_env
 from baldwin.runs.checkpoint import newest_checkpoint
 from baldwin.runs.directory import RunDirectory
 from baldwin.types import Arrays, State
@@ -27,32 +22,15 @@ def member_policy(directory: RunDirectory, which: str) -> tuple[Arrays, int]:
         RunDirectoryError: its state is missing or damaged.
     """
     state, generation = population_state(directory)
-    return _policy(directory, _find_member(state, which)), generation
+    return read_policy(directory, find_member(state, which)), generation
 
 
-def group_at_play(directory: RunDirectory, config: RunConfig, which: str | None) -> tuple[RunConfig, tuple[FrozenPlayers, ...]]:
-    """The config of a run as one of its groups of players has it, and the others' policies at the newest checkpoint; unchanged without groups.
-
-    `which`: a name or a number; default: the first group.
+def find_member(state: State, which: str) -> State:
+    """The member of a population's state by its number, or the name of its group; or the best.
 
     Raises:
-        UserError: there is no such group, or it has no checkpoint yet.
+        UserError: there is no such member.
     """
-    if not isinstance(config.population, GroupsConfig):
-        return config, ()
-    state, _ = population_state(directory)
-    own = _find_member(state, which or BEST)
-    run = Sections(config.env, probe_env(config), config.policy, config.algorithm)
-    sections = [group_sections(run, config.population, name) for name in state["names"]]
-    others = [m for m in state["members"] if m["state_sha256"] and m["id"] != own["id"]]
-    group = sections[own["id"]]
-    return (
-        config.model_copy(update={"env": group.env, "policy": group.policy, "algorithm": group.algorithm}),
-        tuple(frozen_players(sections[m["id"]], _policy(directory, m)) for m in others),
-    )
-
-
-def _find_member(state: State, which: str) -> State:
     trained = [m for m in state["members"] if m["state_sha256"]]
     names = {m["id"]: state["names"][m["id"]] if "names" in state else str(m["id"]) for m in trained}
     wanted = str(state["best"]) if which == BEST else which
@@ -66,7 +44,12 @@ def _find_member(state: State, which: str) -> State:
     return dict(found)
 
 
-def _policy(directory: RunDirectory, member: State) -> Arrays:
+def read_policy(directory: RunDirectory, member: State) -> Arrays:
+    """The greedy policy of a trained member.
+
+    Raises:
+        RunDirectoryError: its state is missing or damaged.
+    """
     policy: Arrays = StateFiles(directory.members).load(member["state_sha256"])["policy"]
     return policy
 

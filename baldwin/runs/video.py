@@ -19,8 +19,9 @@ from baldwin.observations import ACTION_MASK
 from baldwin.ops import seeds
 from baldwin.runs.build import probe_env
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.groups import group_at_play
 from baldwin.runs.history import greedy_policy, policy_arrays, trusted_config
-from baldwin.runs.members import group_at_play, member_policy
+from baldwin.runs.members import member_policy
 
 MAX_FPS = {".mp4": 50, ".gif": 25}  # what players show smoothly; a gif of more is only larger
 
