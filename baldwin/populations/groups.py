@@ -100,9 +100,11 @@ def group_sections(sections: Sections, config: GroupsConfig, group: str) -> Sect
     env_spec = sections.env_spec if env == sections.env else check_env(env)
     try:
         found = with_hyperparameters(replace(sections, env=env, env_spec=env_spec), settings)
+        found.algorithm.check(found.policy, generations_kept=1)
         found.check_players()
-    except ValidationError as error:
-        raise ConfigError(f"population.settings.{group}: {error.errors()[0]['msg']}; got {settings}") from error
+    except ValueError as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise ConfigError(f"population.settings.{group}: {reason}; got {settings}") from error
     except ConfigError as error:
         raise ConfigError(f"group {group!r}: {error}. It may have its own, as in population.settings") from error
     return found

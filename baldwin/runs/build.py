@@ -93,6 +93,9 @@ def with_groups(config: RunConfig) -> RunConfig:
     """
     if not isinstance(config.population, GroupsConfig):
         return config
+    for key, there in (("self_play", config.env.self_play), ("kwargs.player", "player" in config.env.kwargs)):
+        if there:
+            raise ConfigError(f"env.{key}: with population.name=groups every group plays its own players. Leave it out")
     groups = resolve_groups(config.population, config.env)
     first = next(iter(groups.values()))
     if config.env.players not in ([], first):

@@ -148,7 +148,7 @@ def test_a_match_that_fails_fails_its_trial_alone(own: list[str]) -> None:
     learner = frozen(env_of("Signals", own), PLAIN, 1)
     other = frozen(env_of("Signals", ["listener"] if len(own) == 2 else ["caller_0", "caller_1"]), PLAIN, 2)
     worker = WorkerSpec(env, learner.env_spec, PLAIN, others=(other,))()
-    seeds = np.arange(6)
+    seeds = np.arange(4, 10)
     spec = RolloutSpec("train", 0, seeds, 0, obs_moments=learner.arrays["obs_moments"])
     outcomes = worker.evaluate([Trial(n, 0, learner.arrays["params"]) for n in range(6)], spec)
     worker.close()
