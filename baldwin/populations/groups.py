@@ -7,14 +7,13 @@ players of no group, or of one that has no policy yet, by the world's script. So
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, field_validator
 
 from baldwin.envs import EnvConfig, check_alike, check_env, list_players
 from baldwin.errors import ConfigError, nearest
-from baldwin.ops.ranges import Value
 from baldwin.ops.statistics import return_stats
 from baldwin.parts import Sections
 from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
@@ -38,7 +37,7 @@ class GroupsConfig(PopulationConfig):
         description="Players by group, as in {hunters: [adversary_0, adversary_1], prey: [agent_0]}: one policy plays all players of a group, "
         "who see the same kind of thing. each: a policy of its own for every player. Who is in no group is played by the world's script",
     )
-    settings: dict[str, dict[str, Value]] = Field(
+    settings: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Keys of policy and algorithm that differ in a group, as in {prey: {algorithm.lr: 1e-3}}"
     )
 
@@ -103,7 +102,10 @@ def group_sections(sections: Sections, config: GroupsConfig, group: str) -> Sect
         found.algorithm.check(found.policy, generations_kept=1)
         found.check_players()
     except ValueError as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ConfigError(f"population.settings.{group}: {reason}; got {settings}") from error
     except ConfigError as error:
         raise ConfigError(f"group {group!r}: {error}. It may have its own, as in population.settings") from error

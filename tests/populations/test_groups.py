@@ -137,7 +137,7 @@ def test_who_is_in_no_group_is_played_by_the_script(tmp_path: Path) -> None:
 
 
 def test_a_group_may_have_settings_of_its_own(tmp_path: Path) -> None:
-    own = "population.settings={listener: {algorithm.lr: 1e-12, policy.memory: gru}}"
+    own = "population.settings={listener: {algorithm.lr: 1e-12, policy.memory: gru, policy.hidden: [9]}}"
     run = train_run(config(TWO, own, *SHORT, "stop.generations=1"), tmp_path / "run")
     listener = load_policy(tmp_path / "run", trust=True, member="listener")
     assert len(listener.params) > len(load_policy(tmp_path / "run", trust=True).params)
@@ -229,6 +229,7 @@ def test_simple_tag_with_every_kind_of_algorithm(name: str, tmp_path: Path) -> N
             ConfigError,
             "population.settings.listener: .*got {'algorithm.lr': -1.0}",
         ),
+        ([TWO, "population.settings={listener: {algorithm.lrr: 0.1}}"], ConfigError, "settings.listener: lrr: Extra inputs"),
         ([TWO, "algorithm.lr={log: [1e-4, 1e-2]}"], ConfigError, "groups do not search hyper-parameters"),
     ],
 )
