@@ -158,7 +158,7 @@ class SelfPlayEnvs:
         """The matches of these copies, each with all of its players."""
         matches = sorted({lane // len(self._names) for lane in ids.tolist()})
         if len(ids) != len(matches) * len(self._names):
-            raise EnvironmentFailure("env.self_play: the players of a match are stepped together")
+            raise EnvironmentFailure("env.self_play, env.players: the players of a match are stepped together")
         return matches
 
     def _lanes(self, match: int) -> range:
@@ -168,4 +168,4 @@ class SelfPlayEnvs:
         return Turn(lane // len(self._names), self._names[lane % len(self._names)])
 
 
-TURNS_AND_FRAMES = "env.self_play: players that take turns see one frame at a time: set env.frame_stack=1"
+TURNS_AND_FRAMES = "env.self_play, env.players: players that take turns see one frame at a time: set env.frame_stack=1"

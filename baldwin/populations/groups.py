@@ -108,7 +108,7 @@ def group_sections(sections: Sections, config: GroupsConfig, group: str) -> Sect
             reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ConfigError(f"population.settings.{group}: {reason}; got {settings}") from error
     except ConfigError as error:
-        raise ConfigError(f"group {group!r}: {error}. It may have its own, as in population.settings") from error
+        raise ConfigError(f"group {group!r}: {error}") from error
     return found
 
 
@@ -125,7 +125,9 @@ class Groups(Population):
         self._sections = [group_sections(context.sections, config, name) for name in self.names]
         self.members = [Member(n, self.member_seed(n), dict(config.settings.get(name, {}))) for n, name in enumerate(self.names)]
         self._ready = list(range(len(self.names)))
-        self._fresh: dict[int, Arrays] = {}  # policies of groups that were not trained yet
+        self._policies: dict[
+            int, tuple[str, Arrays]
+        ] = {}  # of each group: the state that its policy was read from; "" if it was not trained
 
     @property
     def waits_for_all(self) -> bool:
@@ -147,13 +149,13 @@ class Groups(Population):
         return replace(self._sections[number], others=self._others_of(number)), self._policy(number)
 
     def _policy(self, number: int) -> Arrays:
-        state = self.members[number].state_sha256
-        if state and self.files:
-            policy: Arrays = self.files.load(state)["policy"]
-            return policy
-        if number not in self._fresh:
-            self._fresh[number] = self._sections[number].build(self.members[number].seed, policy_only=True)[0].policy_state()
-        return self._fresh[number]
+        member, sections = self.members[number], self._sections[number]
+        known, policy = self._policies.get(number, (None, {}))
+        if known != member.state_sha256:
+            trained = self.files.load(member.state_sha256) if self.files and member.state_sha256 else None
+            policy = trained["policy"] if trained else sections.build(member.seed, policy_only=True)[0].policy_state()
+            self._policies[number] = (member.state_sha256, policy)
+        return policy
 
     def _others_of(self, number: int) -> tuple[FrozenPlayers, ...]:
         trained = [n for n, member in enumerate(self.members) if n != number and member.state_sha256]
@@ -182,7 +184,8 @@ class Groups(Population):
         return replace(self._sections[plan.member], others=self._others_of(plan.member))
 
     def _take(self, plan: Plan, child: Member) -> None:
-        if not child.state_sha256:
+        if not child.state_sha256:  # it failed: it tries again with another seed, since the same would only do the same
+            child.seed = self.member_seed(len(self.names) + self._finished)
             child.state_sha256, child.line_steps = plan.state_sha256, self.members[plan.member].line_steps
         self.members[plan.member] = child
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from baldwin.config import RunConfig
 from baldwin.networks import reference_of
@@ -12,7 +15,7 @@ from baldwin.rollout import FrozenPlayers, WorkerSpec
 from baldwin.runs.build import evaluation_jobs, probe_env
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.members import BEST, find_member, population_state, read_policy
-from baldwin.types import CENTER, Arrays, Job, Outcome, Shared, Worker
+from baldwin.types import CENTER, Arrays, Job, Metrics, Outcome, Shared, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,13 @@ def evaluate_group(sections: Sections, policy: Arrays, episodes: int, seed: int,
     return EvaluateGroup(
         WorkerSpec(sections.env, sections.env_spec, sections.policy, reference_of(policy), sections.others), policy, tuple(jobs)
     )
+
+
+def group_scores(names: Sequence[str], outcomes: Sequence[Outcome]) -> Metrics:
+    """The mean return of each group over the episodes that did not fail; `outcomes`: as many of each, group by group."""
+    count = len(outcomes) // len(names)
+    returns = {name: [o.scalar for o in outcomes[n * count : (n + 1) * count] if not o.failed] for n, name in enumerate(names)}
+    return {f"score/{name}": float(np.mean(own)) for name, own in returns.items() if own}
 
 
 def group_at_play(directory: RunDirectory, config: RunConfig, which: str | None) -> tuple[RunConfig, tuple[FrozenPlayers, ...]]:

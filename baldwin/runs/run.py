@@ -26,7 +26,7 @@ from baldwin.runs.checkpoint import (
 )
 from baldwin.runs.clocks import Clock, IdleMeter, StragglerMeter
 from baldwin.runs.directory import RunDirectory
-from baldwin.runs.groups import evaluate_group
+from baldwin.runs.groups import evaluate_group, group_scores
 from baldwin.runs.health import Health
 from baldwin.runs.interrupt import InterruptibleExecutor, Signals
 from baldwin.runs.journal import Journal, Record, apply_record
@@ -226,9 +226,10 @@ class Run:
     def _evaluation(self, version: int, outcomes: list[Outcome]) -> Metrics:
         self._evaluated = version
         self._eval_steps += sum(o.env_steps for o in outcomes)
-        names = self.algorithm.names if isinstance(self.algorithm, Groups) else []
-        of_groups = dict(zip(names, np.split(np.array([o.scalar for o in outcomes]), max(1, len(names))), strict=False))
-        outcomes = outcomes[: len(outcomes) // max(1, len(names))]  # the score is that of the first group
+        groups: Metrics = {}
+        if isinstance(self.algorithm, Groups):
+            groups = group_scores(self.algorithm.names, outcomes)
+            outcomes = outcomes[: len(outcomes) // len(self.algorithm.names)]  # the score is that of the first group
         scores = np.array([o.scalar for o in outcomes if not o.failed])
         if not len(scores):
             raise EnvironmentFailure(
@@ -242,7 +243,7 @@ class Run:
             "score_iqm": float(iqm(scores)),
             "score_length": float(np.mean([o.env_steps for o in outcomes])),
             "score_failed": float(len(outcomes) - len(scores)),
-            **{f"score/{name}": float(np.nanmean(own)) for name, own in of_groups.items() if np.isfinite(own).any()},
+            **groups,
         }
 
     def _write(self, metrics: Metrics, now: dict[str, float]) -> Metrics:

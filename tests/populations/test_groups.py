@@ -16,8 +16,10 @@ from baldwin.populations.groups import Groups
 from baldwin.runs.build import build
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.evaluation import evaluate_run
+from baldwin.runs.groups import group_scores
 from baldwin.runs.history import rebuild
 from baldwin.runs.run import Run
+from baldwin.types import Outcome, failed
 from tests.runs.test_exactness import lines
 from tests.runs.tools import assassin, in_process, shown, train_and_kill_twice, train_run
 
@@ -147,6 +149,24 @@ def test_a_group_may_have_settings_of_its_own(tmp_path: Path) -> None:
     _, fresh = build(config(TWO, own, *SHORT)).algorithm.policy_at_play("listener")  # type: ignore[attr-defined]
     np.testing.assert_allclose(trained["params"], fresh["params"], atol=1e-9)  # its step size is next to nothing
     assert evaluate_run(tmp_path / "run", 2, trust=True, member="callers").episodes == 2
+
+
+def test_a_group_that_failed_tries_again_with_another_seed() -> None:
+    algorithm = build(config(TWO, *SHORT)).algorithm
+    assert isinstance(algorithm, Groups)
+    jobs = algorithm.ask(5)
+    assert len(jobs) == 2  # one waits for all
+    metrics = algorithm.tell([outcome for job in jobs for outcome in failed(job, "the wheel came off")])
+    assert metrics is not None
+    assert metrics["failed_members"] == 2
+    again: Any = algorithm.ask(5)
+    assert {job.seed for job in again}.isdisjoint({job.seed for job in jobs})  # type: ignore[attr-defined]
+    assert [job.parent for job in again] == [None, None]
+
+
+def test_scores_of_groups_are_means_of_what_did_not_fail() -> None:
+    returns = [1.0, 2.0, 6.0, float("nan"), float("nan"), float("nan")]
+    assert group_scores(["a", "b", "c"], [Outcome(n, value) for n, value in enumerate(returns)]) == {"score/a": 1.5, "score/b": 6.0}
 
 
 TAG = [
