@@ -1,4 +1,4 @@
-"""Matches of which the policy plays all players, or some: each of those is an environment of its own, and those of a match are stepped together."""
+"""Matches of which the policy plays all players, or some: each of these is an environment of its own, and those of a match step together."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from baldwin.ops.seeds import mix
 class SelfPlayEnvs:
     """Copy n is player n mod P of match n div P, P being the players of a match that the policy plays.
 
-    A step takes a match to where one of these has to decide again; meanwhile frozen policies decide for their players, and the world's script for
-    the rest. Whoever has not to decide, waits: its action counts for nothing, and what comes of its last decision is in the step in which it
-    comes. A match ends for all copies at once, when it is over for the last of them.
+    A step takes a match to where one of these has to decide again; meanwhile frozen policies decide for their players, and the world's
+    script for the rest. Whoever has not to decide, waits: its action counts for nothing, and what comes of its last decision is in the step
+    in which it comes. A match ends for all copies at once, when it is over for the last of them.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SelfPlayEnvs:
         weights: NDArray[np.float32],
         others: Sequence[OtherPlayers] = (),
     ) -> None:
-        """`players` that the policy plays, or none for all; `width`: a multiple of their number; `weights` of the components of the reward."""
+        """`players` that the policy plays, or none for all; `width`: a multiple of their number; `weights` of the reward's components."""
         self.width = width
         self.failures: dict[int, str] = {}  # the first copy of a match -> why that failed
         self.deciding = np.ones(width, np.bool_)

@@ -48,8 +48,8 @@ class EnvConfig(ConfigModel):
     )
     players: Literal["all"] | list[str] = Field(
         default_factory=list,
-        description="Players that the policy plays together in every match, in training and in evaluations; the world's script plays the others. "
-        "They see the same kind of thing. Default: one of them",
+        description="Players that the policy plays together in every match, in training and in evaluations: all, or names of some that see "
+        "the same kind of thing. The world's script plays the others. Default: one of them",
     )
     atari: AtariConfig | None = Field(None, description="Preprocessing of Atari games; default for ids that begin with ALE/: DeepMind's")
     reward_weights: dict[str, float] = Field(
@@ -214,7 +214,7 @@ class Backend:
     list_ids: Callable[[], Iterable[str]] = tuple  # ids that Gymnasium's registry does not have
     make_with_opponents: Callable[[EnvConfig, EnvSpec, int], OpponentEnv] | None = None  # None: it has no matches
     make_self_play: Callable[[EnvConfig, EnvSpec, int, Sequence[OtherPlayers]], VectorEnv] | None = None
-    """Copies are the players of matches that the policy plays; frozen policies play those given, scripts the rest. None: it has no matches."""
+    """Copies are the players that the policy plays; frozen policies play those given, scripts the rest. None: it has no matches."""
     independent_episodes: Callable[[EnvConfig], bool] = lambda config: True
     """Whether an episode that is begun anew in the middle of a job is still a pure function of its seed and number."""
 

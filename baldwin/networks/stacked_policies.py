@@ -30,7 +30,7 @@ class StackedPolicies:
         return len(self._rows)
 
     def __call__(self, inputs: Mapping[str, Tensor], deciding: Tensor | None = None) -> Tensor:
-        """Outputs [width, out] for one observation each, [width, ...]; memories move on by a step, or only those of who is `deciding` [width]."""
+        """Outputs [width, out] for one observation each, [width, ...]; memories move on by a step: all, or those of `deciding` [width]."""
         if self._forward is None:
             self._forward = self._bind(self._rows)
         out, after = self._forward({key: x.unsqueeze(1) for key, x in inputs.items()}, self._state)

@@ -1,7 +1,7 @@
 """One policy for each group of players, which may see and do other things than those of the other groups.
 
-Every round each group trains by itself, while the players of the other groups are played by the policies that those had after the round before, and
-players of no group, or of one that has no policy yet, by the world's script. So the rounds of all groups are jobs side by side.
+Every round each group trains by itself, while the players of the other groups are played by the policies that those had after the round
+before, and players of no group, or of one that has no policy yet, by the world's script. So the rounds of all groups are jobs side by side.
 """
 
 from __future__ import annotations
@@ -34,12 +34,18 @@ class GroupsConfig(PopulationConfig):
     members: Literal[1] = Field(1, description="There are as many members as groups")
     groups: Literal["each"] | Groupings = Field(
         "each",
-        description="Players by group, as in {hunters: [adversary_0, adversary_1], prey: [agent_0]}: one policy plays all players of a group, "
-        "who see the same kind of thing. each: a policy of its own for every player. Who is in no group is played by the world's script",
+        description="Players by group, as in {hunters: [adversary_0, adversary_1], prey: [agent_0]}: one policy plays all of a group, who see "
+        "the same kind of thing. each: a policy of its own for every player. Who is in no group is played by the world's script. "
+        "{prey: null} leaves out a group of a preset",
     )
     settings: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Keys of policy and algorithm that differ in a group, as in {prey: {algorithm.lr: 1e-3}}"
     )
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _without_groups_that_are_null(cls, value: Any) -> Any:
+        return {name: players for name, players in value.items() if players is not None} if isinstance(value, dict) else value
 
     @field_validator("groups")
     @classmethod
@@ -69,9 +75,8 @@ def resolve_groups(config: GroupsConfig, env: EnvConfig) -> Groupings:
     for group, names in groups.items():
         for name in names:
             if name not in players:
-                raise ConfigError(
-                    f"population.groups: there is no player {name!r} for group {group!r}; there are: {', '.join(players)}.{nearest(name, players)}"
-                )
+                there = f"there are: {', '.join(players)}.{nearest(name, players)}"
+                raise ConfigError(f"population.groups: there is no player {name!r} for group {group!r}; {there}")
             if name in group_of:
                 where = f"groups {group_of[name]!r} and {group!r}" if group_of[name] != group else f"group {group!r} twice"
                 raise ConfigError(f"population.groups: player {name!r} is in {where}: a player has one policy")
@@ -125,9 +130,7 @@ class Groups(Population):
         self._sections = [group_sections(context.sections, config, name) for name in self.names]
         self.members = [Member(n, self.member_seed(n), dict(config.settings.get(name, {}))) for n, name in enumerate(self.names)]
         self._ready = list(range(len(self.names)))
-        self._policies: dict[
-            int, tuple[str, Arrays]
-        ] = {}  # of each group: the state that its policy was read from; "" if it was not trained
+        self._policies: dict[int, tuple[str, Arrays]] = {}  # of each group: the state that it was read from, or its seed
 
     @property
     def waits_for_all(self) -> bool:
@@ -150,11 +153,12 @@ class Groups(Population):
 
     def _policy(self, number: int) -> Arrays:
         member, sections = self.members[number], self._sections[number]
-        known, policy = self._policies.get(number, (None, {}))
-        if known != member.state_sha256:
+        source = member.state_sha256 or str(member.seed)
+        known, policy = self._policies.get(number, ("", {}))
+        if known != source:
             trained = self.files.load(member.state_sha256) if self.files and member.state_sha256 else None
             policy = trained["policy"] if trained else sections.build(member.seed, policy_only=True)[0].policy_state()
-            self._policies[number] = (member.state_sha256, policy)
+            self._policies[number] = (source, policy)
         return policy
 
     def _others_of(self, number: int) -> tuple[FrozenPlayers, ...]:

@@ -72,7 +72,7 @@ class RolloutResult:
     results: dict[str, NDArray[np.float64]]  # name -> [N, episodes], NaN where an episode did not tell; empty unless asked for
 
     def of_matches(self, players: int) -> RolloutResult:
-        """The same with one row for so many players of a match: mean returns and results, and the steps of all. One that failed fails all."""
+        """The same with one row for so many players of a match: mean returns and results, the steps of all. A failed one fails all."""
         if players == 1:
             return self
 

@@ -78,7 +78,7 @@ class RolloutWorker:
     def evaluate(self, trials: Sequence[Trial], spec: RolloutSpec) -> list[Outcome]:
         """One outcome per trial, in order; the block's observation moments, and its games against a pool, travel with the first.
 
-        Where the policy plays several players of a match, each of them is a row of the block: a trial has their mean return and all their steps.
+        Where the policy plays several players of a match, each is a row of the block: a trial has their mean return and all their steps.
         """
         players = self._spec.env_spec.policy_players
         spec = spec.for_players(players)

@@ -66,7 +66,7 @@ def group_scores(names: Sequence[str], outcomes: Sequence[Outcome]) -> Metrics:
 
 
 def group_at_play(directory: RunDirectory, config: RunConfig, which: str | None) -> tuple[RunConfig, tuple[FrozenPlayers, ...]]:
-    """The config of a run as one of its groups of players has it, and the others' policies at the newest checkpoint; unchanged without groups.
+    """The config of a run as one of its groups has it, and the others' policies at the newest checkpoint. Without groups it is unchanged.
 
     `which`: a name or a number; default: the first group.
 

@@ -74,7 +74,8 @@ def policy_arrays(directory: RunDirectory, generation: int | None, trust: bool =
 def load_policy(path: str | Path, generation: int | None = None, trust: bool = False, member: str | None = None) -> GreedyPolicy:
     """A trained policy from its run directory, normaliser inside: `load_policy(DIR).act(obs)`.
 
-    `member` of a population: best, a number, or the name of a group of players. `trust`: import the classes that its config names also if this user did not write it.
+    `member` of a population: best, a number, or the name of a group of players.
+    `trust`: import the classes that its config names also if this user did not write it.
 
     Raises:
         RunDirectoryError: there is none, it is damaged, or it is not trusted.

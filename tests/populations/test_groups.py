@@ -120,7 +120,7 @@ def test_groups_are_exact_after_kill_nine(short: Run, tmp_path: Path, executor: 
 
 
 def test_policies_of_all_groups_play_the_same_matches(tmp_path: Path) -> None:
-    """What one wins in a duel the other loses: both scores are of the same matches. Before the first round, each meets the script instead."""
+    """What one wins in a duel the other loses: both scores are of the same matches. Before the first round, each meets the script."""
     options = ["env.id=tests.toys.duels:Duel", "env.kwargs={rounds: 9}", "algorithm.rollout_length=16", "stop.generations=2"]
     train_run(config(*options, "population.settings={blue: {algorithm.lr: 1e-12}}", "population.steps=512"), tmp_path / "run")
     found = scores(tmp_path / "run")
@@ -256,6 +256,11 @@ def test_simple_tag_with_every_kind_of_algorithm(name: str, tmp_path: Path) -> N
 def test_bad_groups_are_refused(options: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         build(config(*options))
+
+
+def test_a_group_of_a_preset_may_be_left_out() -> None:
+    only = config(TWO, "population.groups={callers: null}")
+    assert build(only).algorithm.names == ["listener"]  # type: ignore[attr-defined]
 
 
 def test_a_hybrid_plays_one_player_of_a_match() -> None:

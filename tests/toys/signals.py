@@ -12,8 +12,9 @@ from baldwin.ops import seeds
 
 
 class Signals(World):
-    """Two callers see a light on the left or on the right and call which, for a point each if they are right. A listener, who sees nothing but the
-    calls of the round before, names the light of that round for a point. The script calls and names at random: with it, the listener can only guess."""
+    """Two callers see a light on the left or on the right and call which, for a point each if they are right. A listener, who sees nothing
+    but the calls of the round before, names the light of that round for a point. The script calls and names at random: then, the listener
+    can only guess."""
 
     def __init__(self, rounds: int = 8) -> None:
         light = spaces.Box(-1, 1, (2,), np.float32)
