@@ -18,8 +18,12 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, help="Of the episodes' seeds; training never sees them.")] = 0,
     checkpoint: Annotated[int | None, typer.Option(metavar="K", min=0, help="The generation; default: the newest checkpoint.")] = None,
     member: Annotated[
-        str | None, typer.Option(metavar="best|K|front", help="Of a population: the best member, that of this number, or all of the front.")
+        str | None,
+        typer.Option(
+            metavar="best|K|NAME|front", help="Of a population: the best member, that of this number or group, or all of the front."
+        ),
     ] = None,
+    all_players: Annotated[bool, typer.Option("--all-players", help="The policy plays all players of a match.")] = False,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
@@ -36,7 +40,7 @@ def evaluate(
             for number, row in rows.items():
                 out.print(f"member {number}: mean {row.mean:.2f}  std {row.std:.2f}", highlight=False, markup=False)
         return
-    found = evaluate_run(directory, episodes, seed, checkpoint, trust, member)
+    found = evaluate_run(directory, episodes, seed, checkpoint, trust, member, all_players)
     if as_json:
         print(json.dumps(found.as_dict()))
         return
@@ -59,7 +63,8 @@ def render(
     member: Annotated[
         str | None,
         typer.Option(
-            metavar="best|K|front", help="Of a population: the best member, that of this number, or one video for each end of the front."
+            metavar="best|K|NAME|front",
+            help="Of a population: the best member, that of this number or group, or one video for each end of the front.",
         ),
     ] = None,
     trust: Trust = False,

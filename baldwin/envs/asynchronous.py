@@ -30,7 +30,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.errors import EnvironmentFailure
+from baldwin.errors import EnvironmentFailure, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,18 +202,19 @@ class SimpleMatch:
             tick.close()
 
 
-def check_alike(world: World, what: str) -> None:
-    """Refuse players that one policy cannot play.
+def check_alike(players: Sequence[Player], what: str, instead: str = "") -> None:
+    """Refuse players that one policy cannot play. `instead`: what to do; default: name the player that learns.
 
     Raises:
         EnvironmentFailure: they see or do different things.
     """
-    first = world.players[0]
-    for other in world.players[1:]:
+    first = players[0]
+    for other in players[1:]:
         if (other.observation_space, other.action_space, other.rewards) != (first.observation_space, first.action_space, first.rewards):
+            one = f"Say which one learns, as in env.kwargs={{player: {first.name}}}, without env.self_play and opponents"
             raise EnvironmentFailure(
                 f"{what}: players {first.name!r} and {other.name!r} see or do different things, so that one policy cannot play both. "
-                f"Say which one learns, as in env.kwargs={{player: {first.name}}}, without env.self_play and opponents"
+                + (instead or f"{one}; or train one policy for each group of players: population.name=groups")
             )
 
 
@@ -226,7 +227,7 @@ def find_players(world: World, names: Sequence[str]) -> list[Player]:
     known = {player.name: player for player in world.players}
     for name in names:
         if name not in known:
-            raise EnvironmentFailure(f"there is no player {name!r}; there are: {', '.join(known)}")
+            raise EnvironmentFailure(f"there is no player {name!r}; there are: {', '.join(known)}.{nearest(name, known)}")
     if len(set(names)) < len(names):
         raise EnvironmentFailure(f"a player is asked for twice: {', '.join(names)}")
     return [known[name] for name in names]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from baldwin.envs import gymnasium
+from baldwin.envs.match_env import Choose
 from baldwin.envs.sampling import random_action
 from baldwin.envs.separate import SeparateEnvs
-from baldwin.envs.vector_env import AUTO, BACKENDS, EnvConfig, EnvSpec, VectorEnv
+from baldwin.envs.vector_env import AUTO, BACKENDS, EnvConfig, EnvSpec, OtherPlayers, VectorEnv
 from baldwin.errors import EnvironmentFailure, nearest
 from baldwin.observations import Observation
 
@@ -31,8 +33,9 @@ def describe(config: EnvConfig) -> EnvSpec:
     """
     backend = BACKENDS.find(choose_backend(config))
     env_spec = backend.describe(config)
-    if config.self_play and (backend.make_self_play is None or env_spec.players < 2):
-        raise EnvironmentFailure(f"env.self_play: environment {config.id!r} has one player: there is nobody to play with")
+    key = "self_play" if config.self_play else "players"
+    if (config.self_play or config.players) and (backend.make_self_play is None or env_spec.players < 2):
+        raise EnvironmentFailure(f"env.{key}: environment {config.id!r} has one player: there is nobody to play with")
     for name in config.reward_weights:
         if name not in env_spec.rewards:
             there = f"it gives {', '.join(env_spec.rewards)}" if env_spec.rewards else "it gives one number"
@@ -47,22 +50,42 @@ def make_vector_env(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorE
     return BACKENDS.find(env_spec.backend).make(config, env_spec, width)
 
 
-def make_resumable_env(config: EnvConfig, env_spec: EnvSpec, width: int, opponents: bool = False) -> VectorEnv:
-    """The same, with members of a pool as opponents where that is asked for, but every single episode is a pure function of (seed, number, actions), whatever the other copies do."""
+def make_players_env(config: EnvConfig, env_spec: EnvSpec, width: int, others: Sequence[OtherPlayers] = ()) -> VectorEnv:
+    """The players of matches that the policy plays, side by side: copies m * P to m * P + P - 1 are those of match m.
+
+    Raises:
+        EnvironmentFailure: it is no world of several players.
+    """
+    make = BACKENDS.find(env_spec.backend).make_self_play
+    if make is None:
+        raise EnvironmentFailure(f"environment {config.id!r} has one player: there is nobody to play with")
+    return make(config, env_spec, width, others)
+
+
+def make_resumable_env(
+    config: EnvConfig, env_spec: EnvSpec, width: int, opponents: bool = False, others: Sequence[OtherPlayers] = ()
+) -> VectorEnv:
+    """Copies of which every single episode is a pure function of (seed, number, actions), whatever the other copies do.
+
+    `opponents`: members of a pool play the other players; `others`: frozen policies do.
+    """
     backend = BACKENDS.find(env_spec.backend)
     if opponents and backend.make_with_opponents:
         return backend.make_with_opponents(config, env_spec, width)
-    if config.self_play and backend.make_self_play:
-        return backend.make_self_play(config, env_spec, width)
+    if config.self_play or config.players:
+        return make_players_env(config, env_spec, width, others)
     if backend.independent_episodes(config):
         return make_vector_env(config, env_spec, width)
     return SeparateEnvs([make_vector_env(config, env_spec, 1) for _ in range(width)])
 
 
-def make_render_env(config: EnvConfig) -> gym.Env[Any, Any]:
-    """One Gymnasium environment that renders RGB arrays, through a camera that follows the robot where the model has one."""
+def make_render_env(config: EnvConfig, opponents: Mapping[str, Choose] | None = None) -> gym.Env[Any, Any]:
+    """One Gymnasium environment that renders RGB arrays, through a camera that follows the robot where the model has one.
+
+    `opponents`: who plays other players of a match, by name.
+    """
     try:
-        env = gymnasium.make_env(config, render_mode="rgb_array")
+        env = gymnasium.make_env(config, render_mode="rgb_array", **({"opponents": opponents} if opponents else {}))
     except EnvironmentFailure as error:
         if "render_mode" not in str(error):
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs import dmc, live, pybullet, unity
-from baldwin.envs.asynchronous import World, check_alike
+from baldwin.envs.asynchronous import Player, World, check_alike, find_players
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
 from baldwin.envs.match_env import ANY, MatchEnv, make_player
 from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.sampling import random_action
 from baldwin.envs.self_play import SelfPlayEnvs
-from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, StepResult, VectorEnv
+from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, OtherPlayers, StepResult, VectorEnv
 from baldwin.errors import EnvironmentFailure, UserError, clean_text, describe_exception, missing_extra, nearest
 from baldwin.imports import find_class, import_module
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, describe_observations
@@ -47,7 +47,7 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
 
         def make_one(**kw: Any) -> gym.Env[Any, Any]:
             mode = {"render_mode": kw["render_mode"]} if drawing and "render_mode" in kw else {}
-            return make_player(partial(new_world, **mode), **{**config.kwargs, **kw})
+            return make_player(partial(new_world, **mode), **{**config.one_player, **kw})
 
         return make_one, config.max_episode_steps
     if config.id.startswith(dmc.PREFIX):
@@ -98,12 +98,36 @@ def find_world(config: EnvConfig) -> Callable[..., World] | None:
     return found if isinstance(found, type) and issubclass(found, World) else None
 
 
-def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int) -> SelfPlayEnvs:
-    """Every player of a world as a copy."""
+def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int, others: Sequence[OtherPlayers] = ()) -> SelfPlayEnvs:
+    """Every player of a world that the policy plays as a copy."""
     new_world = find_world(config)
     if new_world is None:
         raise EnvironmentFailure(f"env.self_play: environment {config.id!r} is no world of several players")
-    return SelfPlayEnvs(partial(new_world, **config.kwargs), env_spec, width, reward_weights(config, env_spec))
+    return SelfPlayEnvs(partial(new_world, **config.kwargs), config.players, env_spec, width, reward_weights(config, env_spec), others)
+
+
+def list_players(config: EnvConfig) -> list[Player]:
+    """The players of a world, in its order; none if the id names something else.
+
+    Raises:
+        EnvironmentFailure: the world cannot be made.
+    """
+    first = config.model_copy(update={"players": []})
+    new_world = find_world(first)
+    if new_world is None:
+        env = make_env(first)
+        found = list(env.unwrapped.world.players) if isinstance(env.unwrapped, MatchEnv) else []
+        close_quietly(env)
+        return found
+    try:
+        world = new_world(**config.kwargs)
+        found = list(world.players)
+        world.close()
+    except EnvironmentFailure:
+        raise
+    except Exception as error:
+        raise EnvironmentFailure(f"environment {config.id!r} could not be made: {describe_exception(error)}. Check env.kwargs.") from error
+    return found
 
 
 def make_with_opponents(config: EnvConfig, env_spec: EnvSpec, width: int) -> OpponentEnvs:
@@ -164,13 +188,17 @@ def describe(config: EnvConfig) -> EnvSpec:
             limit = limit or env.max_episode_steps
         obs_spec = describe_space(obs_space, action_space, config, _gives_masks(env))
         rewards, has_elapsed = _try_step(env, EnvSpec(obs_spec, action_space, limit, "gymnasium"))
-        players = len(env.world.players) if isinstance(env, MatchEnv) and find_world(config) else 1
+        players, policy_players = len(env.world.players) if isinstance(env, MatchEnv) and find_world(config) else 1, 1
         if config.self_play and isinstance(env, MatchEnv):
-            check_alike(env.world, "env.self_play")
+            check_alike(env.world.players, "env.self_play")
+        if config.players and isinstance(env, MatchEnv):
+            played = env.world.players if config.players == "all" else find_players(env.world, config.players)
+            check_alike(played, "env.players", "Leave one of them out; population.name=groups trains one policy for each group of players")
+            policy_players = len(played)
         world = env.world if isinstance(env, MatchEnv) else None
         alike = world is None or len({(str(p.observation_space), str(p.action_space), p.rewards) for p in world.players}) == 1
         is_live = world is not None and world.live
-        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed, players, alike, is_live)
+        return EnvSpec(obs_spec, action_space, limit, "gymnasium", rewards, has_elapsed, players, alike, policy_players, is_live)
     finally:
         close_quietly(env)
 

@@ -40,7 +40,7 @@ class MatchEnv(gym.Env[Any, Any]):
         self.world, self._opponents = world, dict(opponents or {})
         find_players(world, [*self._opponents, *([] if player == ANY else [player])])
         if player == ANY:
-            check_alike(world, "the player that learns")
+            check_alike(world.players, "the player that learns")
         self._names = [p.name for p in world.players if p.name not in self._opponents] if player == ANY else [player]
         self._player = next(p for p in world.players if p.name == self._names[0])
         self.observation_space, self.action_space = self._player.observation_space, self._player.action_space
@@ -109,6 +109,12 @@ class MatchEnv(gym.Env[Any, Any]):
         return {} if legal is None else {ACTION_MASK: legal}
 
 
-def make_player(make_world: Callable[..., World], player: str = ANY, render_mode: str | None = None, **kwargs: Any) -> MatchEnv:
-    """One player of a new world, which gets the rest of the keyword arguments."""
-    return MatchEnv(make_world(**kwargs), player, render_mode=render_mode)
+def make_player(
+    make_world: Callable[..., World],
+    player: str = ANY,
+    render_mode: str | None = None,
+    opponents: Mapping[str, Choose] | None = None,
+    **kwargs: Any,
+) -> MatchEnv:
+    """One player of a new world, which gets the rest of the keyword arguments. `opponents`: as `MatchEnv` takes them."""
+    return MatchEnv(make_world(**kwargs), player, opponents, render_mode=render_mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from baldwin.envs.asynchronous import find_players
 from baldwin.envs.gymnasium import describe_space
 from baldwin.envs.match_env import ANY
 from baldwin.envs.pong import LEFT, N_ACTIONS, N_OBS, RIGHT, PongGames, result
 from baldwin.envs.pong_world import SIDES, Pace, PongWorld
 from baldwin.envs.self_play import SelfPlayEnvs
-from baldwin.envs.vector_env import BACKENDS, OWN, Backend, EnvConfig, EnvSpec, Ids, OpponentPolicies, StepResult
+from baldwin.envs.vector_env import BACKENDS, OWN, Backend, EnvConfig, EnvSpec, Ids, OpponentPolicies, OtherPlayers, StepResult
 from baldwin.errors import EnvironmentFailure
 from baldwin.observations import VECTOR, Observation
 from baldwin.opponents import SCRIPT
@@ -129,6 +131,9 @@ class PongSelfPlay:
         over = self._games.over[games].repeat(2)
         return StepResult(self._observe(games), reward, over, np.zeros_like(over), elapsed=np.ones(len(ids), np.int32))
 
+    def result(self, index: int) -> dict[str, Any]:
+        return result(self._games, index // 2, index % 2)
+
     def close(self) -> None:
         pass
 
@@ -136,12 +141,13 @@ class PongSelfPlay:
         return {VECTOR: np.stack([self._games.observe(side, games) for side in (LEFT, RIGHT)], 1).reshape(-1, N_OBS)}
 
 
-def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int) -> PongSelfPlay | SelfPlayEnvs:
-    """Both players as copies: in NumPy, where both decide in every frame."""
+def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int, others: Sequence[OtherPlayers] = ()) -> PongSelfPlay | SelfPlayEnvs:
+    """The players that the policy plays as copies: in NumPy, where these are both and decide in every frame."""
     _, pace = _options(config)
-    if pace == {"frames": (1, 1), "delay": 0}:
+    both = config.self_play or config.players in ("all", list(SIDES))
+    if both and pace == {"frames": (1, 1), "delay": 0}:
         return PongSelfPlay(config, env_spec, width)
-    return SelfPlayEnvs(partial(PongWorld, **pace), env_spec, width, np.zeros(0, np.float32))
+    return SelfPlayEnvs(partial(PongWorld, **pace), config.players, env_spec, width, np.zeros(0, np.float32), others)
 
 
 def _options(config: EnvConfig) -> tuple[str, dict[str, Any]]:
@@ -150,7 +156,7 @@ def _options(config: EnvConfig) -> tuple[str, dict[str, Any]]:
     Raises:
         EnvironmentFailure: a keyword argument is wrong.
     """
-    kwargs = dict(config.kwargs)
+    kwargs = dict(config.one_player)
     player = kwargs.pop("player", ANY)
     pace: dict[str, Any] = {"frames": (1, 1), "delay": 0} | PACES[config.id.removeprefix(OWN)] | kwargs
     low, high = pace["frames"] if isinstance(pace["frames"], list | tuple) and len(pace["frames"]) == 2 else (0, 0)
@@ -158,7 +164,7 @@ def _options(config: EnvConfig) -> tuple[str, dict[str, Any]]:
     if player not in (ANY, *SIDES) or set(pace) != {"frames", "delay"} or not whole or not 1 <= low <= high or pace["delay"] < 0:
         raise EnvironmentFailure(
             f"environment {config.id!r}: expected env.kwargs of player (any, left, right), frames ([fewest, most], at least 1) and "
-            f"delay (at least 0); got {config.kwargs}"
+            f"delay (at least 0); got {config.one_player}"
         )
     return player, pace | {"frames": (int(low), int(high))}
 
@@ -166,9 +172,16 @@ def _options(config: EnvConfig) -> tuple[str, dict[str, Any]]:
 def describe(config: EnvConfig) -> EnvSpec:
     """The same spaces for every player; every step says how many frames it took."""
     _options(config)
+    played = len(SIDES if config.players == "all" else find_players(PongWorld(), config.players))
     space, action_space = spaces.Box(-0.1, 1.1, (N_OBS,), np.float32), spaces.Discrete(N_ACTIONS)
     return EnvSpec(
-        describe_space(space, action_space, config), action_space, config.max_episode_steps, "pong", has_elapsed=True, players=len(SIDES)
+        describe_space(space, action_space, config),
+        action_space,
+        config.max_episode_steps,
+        "pong",
+        has_elapsed=True,
+        players=len(SIDES),
+        policy_players=max(1, played),
     )
 
 

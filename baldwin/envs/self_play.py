@@ -1,35 +1,47 @@
-"""Matches whose players all share the policy that learns: every player is an environment of its own, and those of a match are stepped together."""
+"""Matches of which the policy plays all players, or some: each of these is an environment of its own, and those of a match step together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.matches import Matches, Turn, close_worlds, step_result
-from baldwin.envs.vector_env import EnvSpec, Ids, StepResult
+from baldwin.envs.vector_env import EnvSpec, Ids, OtherPlayers, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
-from baldwin.observations import ACTION_MASK, Observation
+from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, take
 from baldwin.ops.seeds import mix
 
 
 class SelfPlayEnvs:
-    """Copy n is player n mod P of match n div P.
+    """Copy n is player n mod P of match n div P, P being the players of a match that the policy plays.
 
-    A step takes a match to where somebody has to decide again. Whoever has not to, waits: its action counts for nothing, and what comes of
-    its last decision is in the step in which it comes. A match ends for all its players at once, when it is over for the last of them.
+    A step takes a match to where one of these has to decide again; meanwhile frozen policies decide for their players, and the world's
+    script for the rest. Whoever has not to decide, waits: its action counts for nothing, and what comes of its last decision is in the step
+    in which it comes. A match ends for all copies at once, when it is over for the last of them.
     """
 
-    def __init__(self, make_world: Callable[[], World], env_spec: EnvSpec, width: int, weights: NDArray[np.float32]) -> None:
-        """`width`: a multiple of the number of players; `weights` of the components of the reward."""
+    def __init__(
+        self,
+        make_world: Callable[[], World],
+        players: Literal["all"] | Sequence[str],
+        env_spec: EnvSpec,
+        width: int,
+        weights: NDArray[np.float32],
+        others: Sequence[OtherPlayers] = (),
+    ) -> None:
+        """`players` that the policy plays, or none for all; `width`: a multiple of their number; `weights` of the reward's components."""
         self.width = width
-        self.failures: dict[int, str] = {}
+        self.failures: dict[int, str] = {}  # the first copy of a match -> why that failed
         self.deciding = np.ones(width, np.bool_)
-        self._worlds = [make_world() for _ in range(width // env_spec.players)]
-        self._names = [player.name for player in self._worlds[0].players]
+        first = make_world()
+        self._names = [player.name for player in first.players] if players == "all" or not players else list(players)
+        self._worlds = [first, *(make_world() for _ in range(width // len(self._names) - 1))]
+        self._others = others
+        self._asked = [*self._names, *(name for other in others for name in other.names)]
         self._spec, self._weights = env_spec, weights
         self._matches = Matches()
         self._seeds = np.zeros(width, np.int64)
@@ -44,10 +56,12 @@ class SelfPlayEnvs:
     def reset(self, ids: Ids) -> Observation:
         for match in self._whole_matches(ids):
             lanes = self._lanes(match)
+            for other in self._others:
+                other.policies.begin(np.arange(len(other.names)) + match * len(other.names))
             try:
-                self._matches.begin(match, self._worlds[match], mix(int(self._seeds[lanes[0]]), int(self._episode[lanes[0]])), self._names)
+                self._matches.begin(match, self._worlds[match], mix(int(self._seeds[lanes[0]]), int(self._episode[lanes[0]])), self._asked)
             except EnvironmentFailure as error:
-                self.failures[lanes[0]] = str(error)
+                self._fail(match, str(error))
             self._episode[lanes] += 1
             for lane in lanes:
                 self._last.pop(lane, None)
@@ -62,57 +76,96 @@ class SelfPlayEnvs:
         waiting = Step(np.zeros(max(1, len(self._spec.rewards))), elapsed=0)
         steps = []
         for lane, turn in zip(ids.tolist(), turns, strict=True):
-            over = self._last[lane] if all(other in self._last for other in self._lanes(turn.match)) else waiting
+            over = self._last[lane] if self._over(turn.match) else waiting
             steps.append(found.get(turn, waiting)._replace(terminated=over.terminated, truncated=over.truncated))
         return step_result(steps, self._observe(ids), self._spec, self._weights)
+
+    def result(self, index: int) -> Mapping[str, Any]:
+        turn = self._turn(index)
+        return {} if self._failed(turn.match) else self._matches.controller(turn).result()
 
     def close(self) -> None:
         close_worlds(self._matches, self._worlds)
 
     def _go_on(self, actions: dict[Turn, Any], ids: Ids) -> dict[Turn, Step]:
-        """Take the actions, and go on until somebody has to decide in each of these matches."""
-        found = self._matches.act(actions, [self._turn(lane) for lane in ids.tolist()])
-        for match, reason in self._matches.failures.items():
-            self.failures.setdefault(self._lanes(match)[0], reason)
+        """Take the actions, and go on until a copy has to decide in each of these matches."""
+        lanes = {self._turn(lane): lane for lane in ids.tolist()}
+        found: dict[Turn, Step] = {}
+        while missing := [turn for turn in lanes if turn not in found and not self._failed(turn.match)]:
+            found |= {turn: step for turn, step in self._matches.act(actions, missing).items() if turn in lanes}
+            for match in {turn.match for turn in lanes} & set(self._matches.failures):
+                self._fail(match, self._matches.failures[match])
+            self._last |= {lanes[turn]: step for turn, step in found.items() if step.over}
+            waiting = {turn.match for turn in self._matches.waiting if turn in lanes}
+            stuck = {turn.match for turn in missing if not self._over(turn.match)} - waiting
+            actions = self._answers([turn for turn in self._matches.waiting if turn.match in stuck])
+            if not actions:
+                break
         deciding = set(self._matches.waiting)
-        for lane in ids.tolist():
-            turn = self._turn(lane)
+        for turn, lane in lanes.items():
             self.deciding[lane] = turn in deciding
-            if turn in found and found[turn].over:
-                self._last[lane] = found[turn]
+        return found
+
+    def _answers(self, turns: Sequence[Turn]) -> dict[Turn, Any]:
+        """What the frozen policies decide for these players."""
+        found: dict[Turn, Any] = {}
+        for other in self._others:
+            own = [turn for turn in turns if turn.player in other.names]
+            obs = other.obs.empty(len(own))
+            sound = [row for row, turn in enumerate(own) if self._write(other.obs, obs, row, turn)]
+            if sound:
+                able = [own[row] for row in sound]
+                rows = np.array([turn.match * len(other.names) + other.names.index(turn.player) for turn in able], np.intp)
+                actions = other.policies.act(np.zeros(len(able), np.int64), take(obs, np.array(sound, np.intp)), rows)
+                found |= dict(zip(able, actions, strict=True))
         return found
 
     def _observe(self, ids: Ids) -> Observation:
         obs = {key: np.zeros_like(array) for key, array in self._spec.obs.empty(len(ids)).items()}  # who has had no turn sees nothing
         for row, lane in enumerate(ids.tolist()):
             turn = self._turn(lane)
-            if turn.match in self._matches.failures or lane in self.failures:
+            if self._failed(turn.match):
                 continue
             if not self.deciding[lane] and lane not in self._last and self._spec.obs.frames > 1:
-                self.failures[lane] = TURNS_AND_FRAMES
-            controller = self._matches.controller(turn)
-            mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
-            try:
-                if controller.observation is not None:
-                    self._spec.obs.write(obs, row, controller.observation, mask)
-            except (ValueError, TypeError, KeyError) as error:
-                self.failures[lane] = f"player {turn.player!r}: {describe_exception(error)}"
+                self._fail(turn.match, TURNS_AND_FRAMES)
+            if self._matches.controller(turn).observation is not None:
+                self._write(self._spec.obs, obs, row, turn)
             if ACTION_MASK in obs and not self.deciding[lane]:
                 obs[ACTION_MASK][row] = True  # whatever it chooses, nobody looks at it
         return obs
+
+    def _write(self, spec: ObservationSpec, obs: Observation, row: int, turn: Turn) -> bool:
+        """What a player sees; false, and a failure of its match, if that is not what its space says."""
+        controller = self._matches.controller(turn)
+        mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
+        try:
+            spec.write(obs, row, controller.observation, mask)
+        except (ValueError, TypeError, KeyError) as error:
+            self._fail(turn.match, f"player {turn.player!r}: {describe_exception(error)}")
+        return not self._failed(turn.match)
+
+    def _fail(self, match: int, reason: str) -> None:
+        self.failures.setdefault(self._lanes(match)[0], reason)
+
+    def _failed(self, match: int) -> bool:
+        return match in self._matches.failures or self._lanes(match)[0] in self.failures
+
+    def _over(self, match: int) -> bool:
+        """Whether the match is over for all copies."""
+        return all(lane in self._last for lane in self._lanes(match))
 
     def _whole_matches(self, ids: Ids) -> list[int]:
         """The matches of these copies, each with all of its players."""
         matches = sorted({lane // len(self._names) for lane in ids.tolist()})
         if len(ids) != len(matches) * len(self._names):
-            raise EnvironmentFailure("env.self_play: the players of a match are stepped together")
+            raise EnvironmentFailure("env.self_play, env.players: the players of a match are stepped together")
         return matches
 
-    def _lanes(self, match: int) -> list[int]:
-        return list(range(match * len(self._names), (match + 1) * len(self._names)))
+    def _lanes(self, match: int) -> range:
+        return range(match * len(self._names), (match + 1) * len(self._names))
 
     def _turn(self, lane: int) -> Turn:
         return Turn(lane // len(self._names), self._names[lane % len(self._names)])
 
 
-TURNS_AND_FRAMES = "env.self_play: players that take turns see one frame at a time: set env.frame_stack=1"
+TURNS_AND_FRAMES = "env.self_play, env.players: players that take turns see one frame at a time: set env.frame_stack=1"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import gymnasium as gym
 import numpy as np
@@ -47,6 +47,11 @@ class EnvConfig(ConfigModel):
         description="Training collects every player of a match, and the policy plays them all; evaluations play one against the world's script. "
         "For worlds whose players see the same kind of thing",
     )
+    players: Literal["all"] | list[str] = Field(
+        default_factory=list,
+        description="Players that the policy plays together in every match, in training and in evaluations: all, or names of some that see "
+        "the same kind of thing. The world's script plays the others. Default: one of them",
+    )
     atari: AtariConfig | None = Field(None, description="Preprocessing of Atari games; default for ids that begin with ALE/: DeepMind's")
     reward_weights: dict[str, float] = Field(
         default_factory=dict, description="Weights of the components of a vector reward, by name; default 1. Their sum is the reward"
@@ -65,6 +70,21 @@ class EnvConfig(ConfigModel):
         if self.atari and ":" in self.id:
             raise ValueError(f"atari is for games of ALE, such as ALE/Pong-v5; got id={self.id}")
         return self
+
+    @model_validator(mode="after")
+    def _says_once_who_plays(self) -> Self:
+        if self.players and self.self_play:
+            raise ValueError("players and self_play both say who plays: leave one out. players=all is self_play that is evaluated likewise")
+        if self.players and "player" in self.kwargs:
+            raise ValueError("players says whom the policy plays: leave player out of kwargs")
+        if len(set(self.players)) < len(self.players) and self.players != "all":
+            raise ValueError(f"players: expected each player once; got {', '.join(self.players)}")
+        return self
+
+    @property
+    def one_player(self) -> dict[str, Any]:
+        """Keyword arguments of an environment that is one player alone: the first of several that the policy plays."""
+        return {**self.kwargs, "player": self.players[0]} if isinstance(self.players, list) and self.players else self.kwargs
 
     @property
     def frames(self) -> int:
@@ -114,6 +134,7 @@ class EnvSpec:
     has_elapsed: bool = False  # info["elapsed"] says how many frames a step took
     players: int = 1  # of a match
     alike: bool = True  # all players of a match see and do the same kind of thing
+    policy_players: int = 1  # of a match, that the policy plays together (env.players)
     live: bool = False  # it has a clock of its own: an episode cannot be played again
 
 
@@ -161,6 +182,15 @@ class OpponentPolicies(Protocol):
         """Actions [k, ...] of the opponents in these rows, whom these members [k] play and who see these observations [k, ...]."""
 
 
+@dataclass(frozen=True, slots=True)
+class OtherPlayers:
+    """Players of every match that a frozen policy plays; they may see and do other things than the learning ones."""
+
+    names: tuple[str, ...]
+    obs: ObservationSpec
+    policies: OpponentPolicies  # row m * len(names) + p is player p of match m
+
+
 class OpponentEnv(VectorEnv, Protocol):
     """Copies in each of which one player learns, and another one is a member of a pool."""
 
@@ -185,9 +215,8 @@ class Backend:
     serves: Callable[[EnvConfig], bool]
     list_ids: Callable[[], Iterable[str]] = tuple  # ids that Gymnasium's registry does not have
     make_with_opponents: Callable[[EnvConfig, EnvSpec, int], OpponentEnv] | None = None  # None: it has no matches
-    make_self_play: Callable[[EnvConfig, EnvSpec, int], VectorEnv] | None = (
-        None  # copies are the players of matches; None: it has no matches
-    )
+    make_self_play: Callable[[EnvConfig, EnvSpec, int, Sequence[OtherPlayers]], VectorEnv] | None = None
+    """Copies are the players that the policy plays; frozen policies play those given, scripts the rest. None: it has no matches."""
     independent_episodes: Callable[[EnvConfig], bool] = lambda config: True
     """Whether an episode that is begun anew in the middle of a job is still a pure function of its seed and number."""
 

@@ -14,7 +14,7 @@ from baldwin.networks.distributions import (
     to_environment,
 )
 from baldwin.networks.encoders import ENCODERS
-from baldwin.networks.greedy import REFERENCE, GreedyPolicy, Normalizer, ObservationBuffer
+from baldwin.networks.greedy import REFERENCE, GreedyPolicy, Normalizer, ObservationBuffer, reference_of
 from baldwin.networks.memory import MEMORIES
 from baldwin.networks.network import NETWORKS, Forward, Inputs, Network, make_network
 from baldwin.networks.numpy_mlp import NumpyMLP
@@ -57,6 +57,7 @@ __all__ = [
     "make_network",
     "make_sampler",
     "mask_logits",
+    "reference_of",
     "spread_size",
     "stack_trials",
     "stored_columns",

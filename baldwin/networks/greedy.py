@@ -21,6 +21,11 @@ REFERENCE = "reference/"
 """Prefix of a policy's arrays: the fixed observations of virtual batch normalisation."""
 
 
+def reference_of(arrays: Mapping[str, NDArray[Any]]) -> Observation:
+    """The fixed observations that a policy was saved with; empty if its network needs none."""
+    return {name.removeprefix(REFERENCE): array for name, array in arrays.items() if name.startswith(REFERENCE)}
+
+
 class Normalizer:
     """x -> clip((x - mean) / std) for the vector sensors: frozen statistics, or nothing at all."""
 
@@ -98,8 +103,7 @@ class GreedyPolicy(nn.Module):
         self._spec, self._normalize = spec, Normalizer(config, Moments.unpack(arrays["obs_moments"]))
         self.action_map = ActionMap(action_space, config.squash, config.head)
         self._network = make_network(config, spec, self.action_map.outputs)
-        reference = {name.removeprefix(REFERENCE): array for name, array in arrays.items() if name.startswith(REFERENCE)}
-        if reference:
+        if reference := reference_of(arrays):
             self._network.set_reference(reference)
         self.params = nn.Parameter(torch.from_numpy(np.array(arrays["params"], np.float32)), requires_grad=False)
         self.reset()

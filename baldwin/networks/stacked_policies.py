@@ -29,11 +29,12 @@ class StackedPolicies:
         """Observations per call: one for each row of the stack."""
         return len(self._rows)
 
-    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Outputs [width, out] for one observation each, [width, ...]; memories move on by a step."""
+    def __call__(self, inputs: Mapping[str, Tensor], deciding: Tensor | None = None) -> Tensor:
+        """Outputs [width, out] for one observation each, [width, ...]; memories move on by a step: all, or those of `deciding` [width]."""
         if self._forward is None:
             self._forward = self._bind(self._rows)
-        out, self._state = self._forward({key: x.unsqueeze(1) for key, x in inputs.items()}, self._state)
+        out, after = self._forward({key: x.unsqueeze(1) for key, x in inputs.items()}, self._state)
+        self._state = after if deciding is None else torch.where(deciding[:, None, None], after, self._state)
         return out.squeeze(1)
 
     def load(self, position: int, member: int) -> None:

@@ -18,6 +18,7 @@ from baldwin.networks import REFERENCE
 from baldwin.opponents import OpponentsConfig
 from baldwin.ops import seeds
 from baldwin.ops.statistics import return_stats
+from baldwin.parts import Sections
 from baldwin.populations.config import PopulationConfig, PopulationContext
 from baldwin.populations.member import (
     EVALUATION_STEPS,
@@ -196,8 +197,9 @@ class Population(BaseAlgorithm):
 
     def _make_job(self, number: int) -> TrainMember:
         plan, context, config = self._plans[number], self._context, self._config
+        base = self._sections_of(plan)
         try:
-            sections = with_hyperparameters(context.sections, plan.hyperparameters)
+            sections = with_hyperparameters(base, plan.hyperparameters)
         except ValidationError as error:  # each value is allowed, which was checked; not so this combination of them
             raise ConfigError(f"population: {plan.hyperparameters} do not go together: {error.errors()[0]['msg']}") from error
         pool, policies = self._pool_of(plan)
@@ -210,7 +212,7 @@ class Population(BaseAlgorithm):
             seed=plan.seed,
             steps=config.steps if plan.steps is None else plan.steps,
             evaluation_seed=context.seed,
-            evaluation_env=sections.env.model_copy(update={"reward_weights": context.sections.env.reward_weights}),
+            evaluation_env=sections.env.model_copy(update={"reward_weights": base.env.reward_weights}),
             episodes=config.episodes,
             parent_sha256=plan.state_sha256,
             copied=plan.copied,
@@ -222,6 +224,10 @@ class Population(BaseAlgorithm):
             inherit_training=plan.inherit_training,
             own_env=any(key.startswith("env.") for key in where_played(plan.hyperparameters)),
         )
+
+    def _sections_of(self, plan: Plan) -> Sections:
+        """What the member is trained in, before its hyper-parameters: the same for all, unless a subclass says otherwise."""
+        return self._context.sections
 
     def _pool_of(self, plan: Plan) -> tuple[OpponentsConfig | None, list[tuple[str, Arrays]]]:
         """Whom the member meets in a round, and their policies: nobody but the world's script, unless a subclass has frozen players."""

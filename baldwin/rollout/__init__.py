@@ -3,6 +3,7 @@
 from baldwin.rollout.episodes import RolloutSpec
 from baldwin.rollout.exploration import Exploration
 from baldwin.rollout.jobs import OwnWorkerJob, RolloutJob
+from baldwin.rollout.opponent_policies import FrozenPlayers
 from baldwin.rollout.reference import reference_batch
 from baldwin.rollout.results import RESULT, RETURN, mean_results, weigh_objectives
 from baldwin.rollout.segments import (
@@ -37,6 +38,7 @@ __all__ = [
     "CollectJob",
     "EpisodePosition",
     "Exploration",
+    "FrozenPlayers",
     "OwnWorkerJob",
     "RolloutJob",
     "RolloutSpec",

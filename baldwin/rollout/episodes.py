@@ -8,15 +8,15 @@ equal seeds make them start from equal states. No step is spent on a finished en
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import OpponentEnv, VectorEnv
+from baldwin.envs import OpponentEnv, TurnEnv, VectorEnv
 from baldwin.networks import ActionMap, Normalizer, ObservationBuffer, StackedPolicies
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
 from baldwin.opponents import SCRIPT, Mixture
@@ -47,6 +47,13 @@ class RolloutSpec:
     collect_results: bool = False  # return what the environment tells of each episode: components of the reward, score, behaviour
     opponents: Mixture | None = None  # of which every episode chooses; None: the world's own script
 
+    def for_players(self, count: int) -> Self:
+        """The same for so many players of each match side by side. The first has the seed of the match, the others only noise of their own."""
+        if count == 1:
+            return self
+        own = [[seed, *(seeding.mix(seed, player) for player in range(1, count))] for seed in self.seeds.tolist()]
+        return replace(self, seeds=np.array(own, np.int64).ravel())
+
     def choose_opponent(self, env: int, episode: int) -> int:
         """Whom an environment meets in its episode of this number; environments with equal seeds meet the same."""
         return self.opponents.choose(int(self.seeds[env]), 0, self.first_episode + episode) if self.opponents else SCRIPT
@@ -63,6 +70,24 @@ class RolloutResult:
     moments: Moments
     opponents: NDArray[np.int64]  # [N, episodes], members of the pool
     results: dict[str, NDArray[np.float64]]  # name -> [N, episodes], NaN where an episode did not tell; empty unless asked for
+
+    def of_matches(self, players: int) -> RolloutResult:
+        """The same with one row for so many players of a match: mean returns and results, the steps of all. A failed one fails all."""
+        if players == 1:
+            return self
+
+        def by_match(array: NDArray[Any]) -> NDArray[Any]:
+            return array.reshape(-1, players, array.shape[1])
+
+        return RolloutResult(
+            by_match(self.returns).mean(1),
+            by_match(self.lengths).sum(1),
+            by_match(self.truncated)[:, 0],
+            {row // players: reason for row, reason in sorted(self.reasons.items(), reverse=True)},
+            self.moments,
+            by_match(self.opponents)[:, 0],
+            {name: by_match(values).mean(1) for name, values in self.results.items()},
+        )
 
     def games(self) -> NDArray[np.float64]:
         """Opponent and return of each episode that did not fail, [games, 2]."""
@@ -140,6 +165,7 @@ class BlockState:
         self.row = np.arange(width)  # the row of the stack that each of them plays
         self.episode_index = np.zeros(width, np.int64)  # how many episodes each has played
         self.elapsed = np.zeros(width, np.int64)
+        self.decisions = np.zeros(width, np.int64)  # fewer than the elapsed steps where players wait for their turns
         self.total = np.zeros(width)
         self.results: dict[str, NDArray[np.float64]] = {}
         self._components: dict[int, NDArray[np.float64]] = {}  # environment -> sums over its episode
@@ -182,17 +208,17 @@ class BlockState:
             self.reasons.setdefault(trial, reason)
         else:
             self.returns[trial, episode] = self.total[at]
-        self.lengths[trial, episode] = self.elapsed[at]
+        self.lengths[trial, episode] = self.decisions[at]
         self.truncated[trial, episode] = truncated
         self.episode_index[at] += 1
-        self.elapsed[at], self.total[at] = 0, 0.0
+        self.elapsed[at], self.decisions[at], self.total[at] = 0, 0, 0.0
         following, _ = self.trial_of(at)
         return following if following < self.trials else None
 
     def drop(self, keep: NDArray[np.bool_]) -> None:
         """Continue with these positions only."""
         self.ids, self.row, self.episode_index = self.ids[keep], self.row[keep], self.episode_index[keep]
-        self.elapsed, self.total = self.elapsed[keep], self.total[keep]
+        self.elapsed, self.decisions, self.total = self.elapsed[keep], self.decisions[keep], self.total[keep]
 
 
 @torch.inference_mode()
@@ -205,8 +231,12 @@ def play_episodes(
     act: ActionMap,
     spec: RolloutSpec,
     rewards: tuple[str, ...] = (),
+    players: int = 1,
 ) -> RolloutResult:
-    """Play every episode of every trial of the block. `rewards`: names of the components of the reward."""
+    """Play every episode of every trial of the block. `rewards`: names of the components of the reward.
+
+    `players`: so many neighbouring trials are the players of one match, which ends for all of them at once.
+    """
     envs.open(spec.seeds, spec.first_episode)
     block = BlockState(envs, trials, spec, rewards)
     max_steps = spec.max_steps or np.iinfo(np.int64).max
@@ -221,9 +251,11 @@ def play_episodes(
     whole = True  # every row of the stack is in use
     while True:
         bad = find_bad(obs)
+        deciding = cast("TurnEnv", envs).deciding[block.ids].copy() if hasattr(envs, "deciding") else None
         if spec.collect_moments and VECTOR in obs:
-            moments.add(obs[VECTOR] if bad is None else obs[VECTOR][~bad])
-        out, mask = stack(normalize(seen.tensors)), seen.tensors.get(ACTION_MASK)
+            flags = [own for own in (deciding, None if bad is None else ~bad) if own is not None]
+            moments.add(obs[VECTOR][np.logical_and.reduce(flags)] if flags else obs[VECTOR])
+        out, mask = stack(normalize(seen.tensors), _of_rows(deciding, block.row, stack.width)), seen.tensors.get(ACTION_MASK)
         if not whole:
             rows = torch.from_numpy(block.row)
             out, mask = out[rows], None if mask is None else mask[rows]
@@ -237,6 +269,7 @@ def play_episodes(
         if spec.collect_results and components is not None:
             block.add_components(components)
         block.elapsed += 1
+        block.decisions += 1 if deciding is None else deciding
         block.total += reward
         over = terminated | truncated | (block.elapsed >= max_steps)
         if bad is not None:
@@ -244,6 +277,8 @@ def play_episodes(
             over = over | bad
         if envs.failures:
             over = over | np.isin(block.ids, list(envs.failures))
+        if players > 1:
+            over = over.reshape(-1, players).any(1).repeat(players)
         seen.advance(slice(None) if whole else block.row, obs)
         if not over.any():
             continue
@@ -251,12 +286,21 @@ def play_episodes(
         if not len(block.ids):
             return RolloutResult(
                 block.returns, block.lengths, block.truncated, block.reasons, moments.flush(), block.opponents, block.results
-            )
+            ).of_matches(players)
         whole = len(block.ids) == stack.width
         if not whole and 2 * len(block.ids) <= stack.width:
             stack.keep(torch.from_numpy(block.row))
             seen.keep(block.row)
             block.row, whole = np.arange(len(block.ids)), True
+
+
+def _of_rows(deciding: NDArray[np.bool_] | None, rows: NDArray[np.intp], width: int) -> Tensor | None:
+    """Flags of environments as flags of the rows that they play; rows that nobody plays any more count for nothing."""
+    if deciding is None or deciding.all():
+        return None
+    found = torch.ones(width, dtype=torch.bool)
+    found[torch.from_numpy(rows)] = torch.from_numpy(deciding)
+    return found
 
 
 def flat_result(result: Mapping[str, Any]) -> dict[str, float]:

@@ -1,16 +1,48 @@
-"""Members of a pool of opponents at play: the networks of a worker, and what each opponent remembers of its match."""
+"""Frozen policies at play: members of a pool, or players with networks of their own, and what each of them remembers of its match."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from baldwin.networks import ActionMap, Forward, ObservationBuffer
-from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, take
+from baldwin.envs import EnvSpec, OtherPlayers
+from baldwin.networks import (
+    ActionMap,
+    Forward,
+    Inputs,
+    Network,
+    Normalizer,
+    ObservationBuffer,
+    PolicyConfig,
+    as_numpy,
+    make_network,
+    reference_of,
+)
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
+from baldwin.ops.moments import Moments
+from baldwin.types import Arrays
+
+MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its overhead
+
+
+def one_for_all(network: Network, params: NDArray[np.float32], normalize: Normalizer, width: int) -> Forward:
+    """One network with the parameters [D] for a batch of environments: (observations [L, ...], memory [L, S]) -> (outputs, memory)."""
+    small = as_numpy(network, params) if width <= MAX_NUMPY_WIDTH else None
+    if small is not None:
+        return lambda obs, memory: (torch.from_numpy(small.forward(normalize.array(obs[VECTOR].numpy()))[0][0]), memory)
+    bound = network.bind(torch.from_numpy(params)[None], fixed=True)
+    return lambda obs, memory: _one(bound, normalize(obs), memory)
+
+
+def _one(bound: Forward, obs: Inputs, memory: Tensor) -> tuple[Tensor, Tensor]:
+    out, after = bound({key: x[None] for key, x in obs.items()}, memory[None])
+    return out[0], after[0]
 
 
 class PoolPolicies:
@@ -51,3 +83,25 @@ class PoolPolicies:
             found[own] = actions[own]
             self._memory[torch.from_numpy(own)] = after[torch.from_numpy(own)]
         return members if found is None else found[rows]
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPlayers:
+    """Players of every match that one frozen policy plays greedily, with a network and spaces of its own."""
+
+    names: tuple[str, ...]
+    env_spec: EnvSpec  # as these players see it
+    policy: PolicyConfig
+    arrays: Arrays  # params, obs_moments, and what else the policy was saved with
+
+    def at_play(self, matches: int) -> OtherPlayers:
+        """The same in so many matches side by side."""
+        spec = self.env_spec.obs
+        act = ActionMap(self.env_spec.action_space, self.policy.squash, self.policy.head)
+        network = make_network(self.policy, spec, act.outputs)
+        if reference := reference_of(self.arrays):
+            network.set_reference(reference)
+        normalize = Normalizer(self.policy, Moments.unpack(np.asarray(self.arrays["obs_moments"])))
+        rows = matches * len(self.names)
+        forward = one_for_all(network, np.array(self.arrays["params"], np.float32), normalize, rows)
+        return OtherPlayers(self.names, spec, PoolPolicies(lambda number, width: forward, spec, act, network.state_size, rows))

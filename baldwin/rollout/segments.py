@@ -328,7 +328,7 @@ def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
     """
     if DECIDED in arrays:
         raise ConfigError(
-            "env.self_play: the players of this world take turns, and a replay buffer needs every step as it comes. "
+            "env.self_play, env.players: the players of this world take turns, and a replay buffer needs every step as it comes. "
             "Use an on-policy algorithm such as ppo, or the section opponents: instead"
         )
     used = 0

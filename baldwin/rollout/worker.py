@@ -9,23 +9,21 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from baldwin.envs import EnvConfig, EnvSpec, OpponentEnv, VectorEnv, make_resumable_env, make_vector_env
+from baldwin.envs import EnvConfig, EnvSpec, OpponentEnv, OtherPlayers, VectorEnv, make_players_env, make_resumable_env, make_vector_env
 from baldwin.errors import StaleShare
-from baldwin.networks import ActionMap, Forward, Inputs, Normalizer, PolicyConfig, as_numpy, make_network, stack_trials
-from baldwin.observations import VECTOR, Observation
+from baldwin.networks import ActionMap, Forward, Normalizer, PolicyConfig, make_network, stack_trials
+from baldwin.observations import Observation
 from baldwin.opponents import GAMES, OPPONENTS
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
-from baldwin.rollout.opponent_policies import PoolPolicies
+from baldwin.rollout.opponent_policies import FrozenPlayers, PoolPolicies, one_for_all
 from baldwin.rollout.results import RESULT
 from baldwin.rollout.segments import ACTOR, DECIDED, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
-MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its overhead
 ON_DEMAND_BYTES = 2**28  # of values on demand that a worker keeps, besides the newest
 
 
@@ -37,6 +35,7 @@ class WorkerSpec:
     env_spec: EnvSpec
     policy: PolicyConfig
     reference: Observation = field(default_factory=dict)  # fixed observations, where the network needs some
+    others: tuple[FrozenPlayers, ...] = ()  # who plays players that the policy does not; the world's script plays the rest
 
     def __call__(self) -> RolloutWorker:
         """A new worker, which makes its environments when a job needs them."""
@@ -94,7 +93,12 @@ class RolloutWorker:
         return tuple(self._on_demand)
 
     def evaluate(self, trials: Sequence[Trial], spec: RolloutSpec) -> list[Outcome]:
-        """One outcome per trial, in order; the block's observation moments, and its games against a pool, travel with the first."""
+        """One outcome per trial, in order; the block's observation moments, and its games against a pool, travel with the first.
+
+        Where the policy plays several players of a match, each is a row of the block: a trial has their mean return and all their steps.
+        """
+        players = self._spec.env_spec.policy_players
+        spec = spec.for_players(players)
         center = torch.empty(0)
         moments = spec.obs_moments
         if moments is None:  # the trials are perturbations of a shared center
@@ -102,11 +106,12 @@ class RolloutWorker:
             center = torch.from_numpy(np.asarray(shared["params"], np.float32))
             moments = shared["obs_moments"]
         normalize = Normalizer(self._spec.policy, Moments.unpack(np.asarray(moments)))
-        stack = stack_trials(self._network, trials, center, len(spec.seeds))
+        rows = [trial for trial in trials for _ in range(players)]
+        stack = stack_trials(self._network, rows, center, len(spec.seeds))
         envs = self._vector_env_for(spec)
         with one_thread():
             played = play_episodes(
-                envs, self._spec.env_spec.obs, stack, len(trials), normalize, self._act, spec, self._spec.env_spec.rewards
+                envs, self._spec.env_spec.obs, stack, len(rows), normalize, self._act, spec, self._spec.env_spec.rewards, players
             )
         moved = {"obs_moments": played.moments.pack()} if spec.collect_moments else {}
         moved |= {GAMES: played.games()} if spec.opponents else {}
@@ -126,11 +131,13 @@ class RolloutWorker:
         """Transitions in the outcome's arrays. A failure ends the episodes of the job's environments; `reason` says why."""
         normalize = Normalizer(self._spec.policy, Moments.unpack(job.obs_moments))
         params = self.shared(ACTOR, job.actor_version)["params"] if job.params is None else job.params
-        forward = self._acting(np.array(params), normalize, len(job.positions))
+        forward = one_for_all(self._network, np.array(params), normalize, len(job.positions))
         key = tuple(position.env for position in job.positions)
         if key not in self._running:
             envs = (
-                self._make_with_opponents(len(key)) if job.opponents else make_resumable_env(self._spec.env, self._spec.env_spec, len(key))
+                self._make_with_opponents(len(key))
+                if job.opponents
+                else make_resumable_env(self._spec.env, self._spec.env_spec, len(key), others=self._others(len(key)))
             )
             self._running[key] = RunningEnvs(envs, self._spec.env_spec.obs, self._spec.env_spec.live)
         try:
@@ -156,13 +163,9 @@ class RolloutWorker:
             reason=reason,
         )
 
-    def _acting(self, params: NDArray[np.float32], normalize: Normalizer, width: int) -> Forward:
-        """One network with the parameters [D] for a batch of environments: (observations [L, ...], memory [L, S]) -> (outputs, memory)."""
-        small = as_numpy(self._network, params) if width <= MAX_NUMPY_WIDTH else None
-        if small is not None:
-            return lambda obs, memory: (torch.from_numpy(small.forward(normalize.array(obs[VECTOR].numpy()))[0][0]), memory)
-        bound = self._network.bind(torch.from_numpy(params)[None], fixed=True)
-        return lambda obs, memory: _one(bound, normalize(obs), memory)
+    def _others(self, width: int) -> list[OtherPlayers]:
+        """Frozen players of the matches that so many copies are in."""
+        return [frozen.at_play(width // self._spec.env_spec.policy_players) for frozen in self._spec.others]
 
     def _make_with_opponents(self, width: int) -> VectorEnv:
         """Environments whose opponents are members of the pool."""
@@ -176,7 +179,7 @@ class RolloutWorker:
         if (number, width) not in self._members:
             policy = self.shared(OPPONENTS, number)
             normalize = Normalizer(self._spec.policy, Moments.unpack(policy["obs_moments"]))
-            self._members[number, width] = self._acting(policy["params"], normalize, width)
+            self._members[number, width] = one_for_all(self._network, policy["params"], normalize, width)
         return self._members[number, width]
 
     def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
@@ -200,19 +203,15 @@ class RolloutWorker:
             if env is not None:
                 env.close()
             config = self._spec.env.for_evaluation() if spec.purpose == "evaluate" else self._spec.env
-            env = (
-                self._make_with_opponents(len(spec.seeds))
-                if spec.opponents
-                else make_vector_env(config, self._spec.env_spec, len(spec.seeds))
-            )
-            self._vector_envs[spec.purpose] = env
+            env = self._vector_envs[spec.purpose] = self._make_for_episodes(config, len(spec.seeds), spec.opponents is not None)
         return env
 
-
-def _one(bound: Forward, obs: Inputs, memory: Tensor) -> tuple[Tensor, Tensor]:
-    """One network for a batch of environments."""
-    out, after = bound({key: x[None] for key, x in obs.items()}, memory[None])
-    return out[0], after[0]
+    def _make_for_episodes(self, config: EnvConfig, width: int, opponents: bool) -> VectorEnv:
+        if opponents:
+            return self._make_with_opponents(width)
+        if config.players:
+            return make_players_env(config, self._spec.env_spec, width, self._others(width))
+        return make_vector_env(config, self._spec.env_spec, width)
 
 
 def mean_return(returns: NDArray[np.float64], skip_failed: bool) -> float:

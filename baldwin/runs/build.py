@@ -20,6 +20,7 @@ from baldwin.ops.noise import Noise
 from baldwin.parts import Sections
 from baldwin.populations import POPULATIONS, PopulationContext
 from baldwin.populations.config import extremes
+from baldwin.populations.groups import GroupsConfig, resolve_groups
 from baldwin.populations.member import changed_sections, where_played
 from baldwin.rollout import RolloutJob, RolloutSpec, WorkerSpec
 from baldwin.runs.opponents import Policies, load_policies
@@ -63,14 +64,15 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
         ConfigError: the algorithm cannot work in this environment.
         EnvironmentFailure: the environment cannot be used.
     """
+    config = with_groups(config)
     env_spec = probe_env(config)
-    if config.env.self_play:
-        check_self_play(config, env_spec.players)
     if config.opponents:
         check_opponents(config, env_spec)
     if opponents is None:
         opponents = load_policies(config.opponents, config.policy, _policy_size(config, env_spec)) if config.opponents else ()
     sections = Sections(config.env, env_spec, config.policy, config.algorithm, config.opponents)
+    if not isinstance(config.population, GroupsConfig):  # which checks every group by itself
+        sections.check_players()
     algorithm, worker_spec = sections.build(
         config.run.seed,
         generations_kept=config.run.generations_kept,
@@ -82,6 +84,26 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
     if config.population:
         algorithm = build_population(config, sections, folder)
     return Parts(env_spec, algorithm, worker_spec, len(algorithm.policy_state()["params"]), opponents)
+
+
+def with_groups(config: RunConfig) -> RunConfig:
+    """The same with the groups of players spelled out, and the environment of the first one; unchanged without groups.
+
+    Raises:
+        ConfigError: a group that cannot be.
+        EnvironmentFailure: the world cannot be made.
+    """
+    if not isinstance(config.population, GroupsConfig):
+        return config
+    for key, there in (("self_play", config.env.self_play), ("kwargs.player", "player" in config.env.kwargs)):
+        if there:
+            raise ConfigError(f"env.{key}: with population.name=groups every group plays its own players. Leave it out")
+    groups = resolve_groups(config.population, config.env)
+    first = next(iter(groups.values()))
+    if config.env.players not in ([], first):
+        raise ConfigError("env.players: with population.name=groups every group plays its own players. Leave it out")
+    population = config.population.model_copy(update={"groups": groups})
+    return config.model_copy(update={"population": population, "env": config.env.model_copy(update={"players": first})})
 
 
 def build_population(config: RunConfig, sections: Sections, folder: Path | None) -> Algorithm:
@@ -114,24 +136,6 @@ def _policy_size(config: RunConfig, env_spec: EnvSpec) -> int:
     return sum(math.prod(shape) for shape in make_network(config.policy, env_spec.obs, actions.outputs).shapes)
 
 
-def check_self_play(config: RunConfig, players: int) -> None:
-    """Refuse algorithms that do not collect segments, and jobs that would tear a match apart.
-
-    Raises:
-        ConfigError: with what to do.
-    """
-    if ALGORITHMS.find(config.algorithm.name).family != "learner":
-        raise ConfigError(f"env.self_play is for learners: {config.algorithm.name} evaluates every individual by itself. Leave it out")
-    if getattr(config.algorithm, "segment_length", 1) is None:
-        raise ConfigError(f"env.self_play needs segments: {config.algorithm.name} collects whole episodes one by one. Leave it out")
-    if "player" in config.env.kwargs:
-        raise ConfigError("env.self_play: all players learn; leave player out of env.kwargs")
-    for field in ("n_envs", "block"):
-        count = getattr(config.algorithm, field, players)
-        if count % players:
-            raise ConfigError(f"env.self_play: algorithm.{field}={count} must be a multiple of the {players} players of a match")
-
-
 def check_opponents(config: RunConfig, env_spec: EnvSpec) -> None:
     """Refuse what cannot meet opponents so far.
 
@@ -143,8 +147,8 @@ def check_opponents(config: RunConfig, env_spec: EnvSpec) -> None:
         problem = f"environment {config.env.id!r} has one player: there is nobody to play against"
     elif not env_spec.alike:
         problem = "the players see or do different things, so that members, who were learners, cannot play the others"
-    elif config.env.self_play:
-        problem = "with env.self_play the policy meets itself: leave one out"
+    elif config.env.self_play or config.env.players:
+        problem = f"with env.{'self_play' if config.env.self_play else 'players'} the policy meets itself: leave one out"
     elif not config.algorithm.plays_opponents:
         able = [name for name, entry in ALGORITHMS.items() if entry.config.plays_opponents]
         problem = f"{config.algorithm.name} does not meet opponents so far; those that do: {', '.join(able)}"

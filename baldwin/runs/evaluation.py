@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from baldwin.errors import EnvironmentFailure
+from baldwin.errors import EnvironmentFailure, UserError
 from baldwin.executors import InlineExecutor
-from baldwin.networks import REFERENCE
+from baldwin.networks import reference_of
 from baldwin.ops.statistics import bootstrap_interval, iqm
 from baldwin.rollout import WorkerSpec
 from baldwin.runs.build import evaluation_jobs, probe_env
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.groups import group_at_play
 from baldwin.runs.history import policy_arrays, trusted_config
 from baldwin.runs.members import member_config, member_policy
 from baldwin.types import CENTER, Shared
@@ -46,9 +47,17 @@ class Evaluation:
 
 
 def evaluate_run(
-    path: Path, episodes: int = 100, seed: int = 0, generation: int | None = None, trust: bool = False, member: str | None = None
+    path: Path,
+    episodes: int = 100,
+    seed: int = 0,
+    generation: int | None = None,
+    trust: bool = False,
+    member: str | None = None,
+    all_players: bool = False,
 ) -> Evaluation:
-    """Play the saved policy greedily; `member` of a population: best, or a number.
+    """Play the saved policy greedily; `member` of a population: best, a number, or the name of a group of players.
+
+    `all_players`: it plays all players of a match.
 
     Raises:
         EnvironmentFailure: an episode failed.
@@ -57,10 +66,15 @@ def evaluate_run(
     directory = RunDirectory.find(path)
     config = trusted_config(directory, trust)
     config = member_config(directory, config, member, generation)
+    config, others = group_at_play(directory, config, member)
+    if others and generation is not None:
+        raise UserError("--checkpoint: of groups of players, only the newest policies play each other. Leave it out")
     policy, generation = member_policy(directory, member) if member else policy_arrays(directory, generation, trust)
-    reference = {name.removeprefix(REFERENCE): array for name, array in policy.items() if name.startswith(REFERENCE)}
+    if all_players:
+        env = config.env.with_values({("players",): "all", ("self_play",): False})
+        config, others = config.model_copy(update={"env": env}), ()
     env_spec = probe_env(config)
-    executor = InlineExecutor(WorkerSpec(config.env, env_spec, config.policy, reference), config.executor)
+    executor = InlineExecutor(WorkerSpec(config.env, env_spec, config.policy, reference_of(policy), others), config.executor)
     executor.share(Shared(CENTER, 0, policy, 0))
     outcomes = []
     for job in evaluation_jobs(0, env_spec, len(policy["params"]), episodes, seed, FRESH):

@@ -10,8 +10,9 @@ from baldwin.networks import GreedyPolicy
 from baldwin.runs.build import build, on_cpu, probe_env
 from baldwin.runs.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.groups import group_at_play
 from baldwin.runs.journal import apply_record, read_journal
-from baldwin.runs.members import member_config
+from baldwin.runs.members import member_config, member_policy
 from baldwin.runs.opponents import kept_policies
 from baldwin.types import Arrays
 
@@ -70,17 +71,19 @@ def policy_arrays(directory: RunDirectory, generation: int | None, trust: bool =
     return rebuild(directory, generation, trust), generation
 
 
-def load_policy(path: str | Path, generation: int | None = None, trust: bool = False) -> GreedyPolicy:
+def load_policy(path: str | Path, generation: int | None = None, trust: bool = False, member: str | None = None) -> GreedyPolicy:
     """A trained policy from its run directory, normaliser inside: `load_policy(DIR).act(obs)`.
 
+    `member` of a population: best, a number, or the name of a group of players.
     `trust`: import the classes that its config names also if this user did not write it.
 
     Raises:
         RunDirectoryError: there is none, it is damaged, or it is not trusted.
     """
     directory = RunDirectory.find(Path(path))
-    config = member_config(directory, trusted_config(directory, trust), None, generation)
-    arrays, _ = policy_arrays(directory, generation, trust)
+    config = member_config(directory, trusted_config(directory, trust), member, generation)
+    config, _ = group_at_play(directory, config, member)
+    arrays, _ = member_policy(directory, member) if member else policy_arrays(directory, generation, trust)
     return greedy_policy(config, arrays)
 
 

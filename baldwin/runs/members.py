@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from baldwin.config import RunConfig
-from baldwin.errors import UserError
+from baldwin.errors import UserError, nearest
 from baldwin.populations.member import changed_sections, where_played
 from baldwin.populations.states import StateFiles
 from baldwin.rollout import weigh_objectives
@@ -20,20 +20,14 @@ BEST = "best"
 
 
 def member_policy(directory: RunDirectory, which: str) -> tuple[Arrays, int]:
-    """The greedy policy of a member, `best` or a number, and the generation of the checkpoint.
+    """The greedy policy of a member, `best`, a number or the name of a group, and the generation of the checkpoint.
 
     Raises:
         UserError: there is no such member.
         RunDirectoryError: its state is missing or damaged.
     """
     state, generation = population_state(directory)
-    found, files = _find(state, which), StateFiles(directory.members)
-    if "table" in state and not files.has(found["state_sha256"]):
-        raise UserError(
-            f"--member: the state of member {found['id']} was not kept: a sweep keeps those of its best trial (member {state['best']}), and all "
-            "with -m population.keep_states=true"
-        )
-    return files.load(found["state_sha256"])["policy"], generation
+    return read_policy(directory, find_member(state, which), state), generation
 
 
 def member_config(directory: RunDirectory, config: RunConfig, which: str | None, generation: int | None = None) -> RunConfig:
@@ -46,18 +40,44 @@ def member_config(directory: RunDirectory, config: RunConfig, which: str | None,
     state, _ = population_state(directory)
     if which in (None, BEST) and state["best"] < 0:
         return config
-    values = _find(state, which or BEST)["hyperparameters"]
+    values = find_member(state, which or BEST)["hyperparameters"]
     return config.model_copy(update=changed_sections(config, {key: values[key] for key in where_played(values)}))
 
 
-def _find(state: State, which: str) -> State:
+def find_member(state: State, which: str) -> State:
+    """The member of a population's state by its number, or the name of its group; or the best.
+
+    Raises:
+        UserError: there is no such member.
+    """
     trained = [m for m in state["members"] if m["state_sha256"]]
+    names = {m["id"]: state["names"][m["id"]] if "names" in state else str(m["id"]) for m in trained}
     wanted = str(state["best"]) if which == BEST else which
-    found: State | None = next((m for m in trained if str(m["id"]) == wanted), None)
+    found = next((m for m in trained if wanted in (names[m["id"]], str(m["id"]))), None)
     if found is None:
-        names = ", ".join(str(m["id"]) for m in trained) or "none"
-        raise UserError(f"--member: expected {BEST} or the number of a member that was trained ({names}); got {which!r}")
-    return found
+        kind = "number or name of a group" if "names" in state else "number of a member"
+        there = ", ".join(names.values()) or "none"
+        raise UserError(
+            f"--member: expected {BEST} or the {kind} that was trained ({there}); got {which!r}.{nearest(which, names.values())}"
+        )
+    return dict(found)
+
+
+def read_policy(directory: RunDirectory, member: State, state: State | None = None) -> Arrays:
+    """The greedy policy of a trained member; `state`: of its population.
+
+    Raises:
+        UserError: a sweep has not kept its state.
+        RunDirectoryError: its state is missing or damaged.
+    """
+    files = StateFiles(directory.members)
+    if state is not None and "table" in state and not files.has(member["state_sha256"]):
+        raise UserError(
+            f"--member: the state of member {member['id']} was not kept: a sweep keeps those of its best trial (member {state['best']}), and all "
+            "with -m population.keep_states=true"
+        )
+    policy: Arrays = files.load(member["state_sha256"])["policy"]
+    return policy
 
 
 def front(path: Path) -> list[int]:
@@ -104,4 +124,6 @@ def describe_members(state: State) -> dict[str, Any]:
     """What `baldwin show` tells of a population."""
     shown = ("id", "score", "rounds", "line_steps", "hyperparameters", "results", "state_sha256")
     members = [{key: None if m[key] != m[key] else m[key] for key in shown} for m in state["members"]]
+    for member, name in zip(members, state.get("names", ()), strict=False):
+        member["group"] = name
     return {"members": members, "best": None if state["best"] < 0 else state["best"]}

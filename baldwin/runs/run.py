@@ -16,10 +16,11 @@ from baldwin.envs import choose_backend
 from baldwin.errors import Diverged, EnvironmentFailure
 from baldwin.executors import make_executor
 from baldwin.ops.statistics import iqm
+from baldwin.populations.groups import Groups
 from baldwin.populations.member import where_played
 from baldwin.populations.population import Population
 from baldwin.rollout import OwnWorkerJob
-from baldwin.runs.build import Parts, build, evaluation_jobs
+from baldwin.runs.build import Parts, build, evaluation_jobs, with_groups
 from baldwin.runs.checkpoint import (
     list_checkpoints,
     policy_hash,
@@ -28,6 +29,7 @@ from baldwin.runs.checkpoint import (
 )
 from baldwin.runs.clocks import Clock, IdleMeter, StragglerMeter
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.groups import evaluate_group, group_scores
 from baldwin.runs.health import Health
 from baldwin.runs.interrupt import InterruptibleExecutor, Signals
 from baldwin.runs.journal import Journal, Record, apply_record
@@ -85,13 +87,15 @@ class Run:
         return () if self.evaluated or algorithm.version % self.config.run.evaluate_every else self.evaluation_jobs()
 
     def evaluation_jobs(self) -> Sequence[Job]:
-        """The greedy policy on the run's held-out seeds; that of a sweep's best member in its own environment."""
-        version, seed = self.algorithm.version, self.config.run.seed
+        """The greedy policy on the run's held-out seeds: that of a sweep's best member in its own environment, those of all groups of players."""
+        version, episodes, seed = self.algorithm.version, self.config.run.episodes, self.config.run.seed
+        if isinstance(self.algorithm, Groups):
+            return [evaluate_group(*self.algorithm.policy_at_play(name), episodes, seed, HELD_OUT) for name in self.algorithm.names]
         own = self.algorithm.best_worker() if isinstance(self.algorithm, Population) else None
         if own is None:
-            return evaluation_jobs(version, self.parts.env_spec, self.parts.dim, self.config.run.episodes, seed, HELD_OUT)
+            return evaluation_jobs(version, self.parts.env_spec, self.parts.dim, episodes, seed, HELD_OUT)
         policy = self.algorithm.policy_state()
-        jobs = evaluation_jobs(version, own.env_spec, len(policy["params"]), self.config.run.episodes, seed, HELD_OUT)
+        jobs = evaluation_jobs(version, own.env_spec, len(policy["params"]), episodes, seed, HELD_OUT)
         return [OwnWorkerJob(job, own, policy) for job in jobs]
 
     def on_event(self, event: Event, executor: Executor) -> Iterator[Metrics]:
@@ -230,6 +234,10 @@ class Run:
     def _evaluation(self, version: int, outcomes: list[Outcome]) -> Metrics:
         self._evaluated = version
         self._eval_steps += sum(o.env_steps for o in outcomes)
+        groups: Metrics = {}
+        if isinstance(self.algorithm, Groups):
+            groups = group_scores(self.algorithm.names, outcomes)
+            outcomes = outcomes[: len(outcomes) // len(self.algorithm.names)]  # the score is that of the first group
         scores = np.array([o.scalar for o in outcomes if not o.failed])
         if not len(scores):
             raise EnvironmentFailure(
@@ -243,6 +251,7 @@ class Run:
             "score_iqm": float(iqm(scores)),
             "score_length": float(np.mean([o.env_steps for o in outcomes])),
             "score_failed": float(len(outcomes) - len(scores)),
+            **groups,
         }
 
     def _write(self, metrics: Metrics, now: dict[str, float]) -> Metrics:
@@ -266,7 +275,7 @@ class Run:
 def start(config: RunConfig, out: Path | None = None) -> Run:
     """A new run in a new directory."""
     check_trackers(config.run.trackers)
-    config = resolved(config)
+    config = resolved(with_groups(config))
     parts = build(config)  # what cannot work is said before there is a directory
     config = config.model_copy(update={"algorithm": config.algorithm.resolved_for(parts.env_spec)})
     directory = RunDirectory.create(config, out)

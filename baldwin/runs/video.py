@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.config import RunConfig
-from baldwin.envs import close_quietly, make_render_env, total_reward
+from baldwin.envs import close_quietly, list_players, make_render_env, total_reward
 from baldwin.errors import EnvironmentFailure, UserError, describe_exception, missing_extra
 from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.networks import GreedyPolicy
+from baldwin.observations import ACTION_MASK
 from baldwin.ops import seeds
 from baldwin.runs.build import probe_env
 from baldwin.runs.directory import RunDirectory
+from baldwin.runs.groups import group_at_play
 from baldwin.runs.history import greedy_policy, policy_arrays, trusted_config
 from baldwin.runs.members import front_ends, member_config, member_policy, population_state
 
@@ -37,14 +39,17 @@ def render_run(
 ) -> tuple[Path, list[float]]:
     """Film episodes of the policy; returns the file and the episodes' returns. `progress` is told what is being done.
 
-    `member` of a population: best, or a number.
+    `member` of a population: best, a number, or the name of a group of players.
 
     Raises:
         UserError: an unknown format, or an environment that cannot draw.
     """
     directory = RunDirectory.find(path)
     config = member_config(directory, trusted_config(directory, trust), member, generation)
-    config = config.model_copy(update={"env": config.env.model_copy(update={"backend": "gymnasium"})})  # only that one can draw
+    config, others = group_at_play(directory, config, member)
+    names = [player.name for player in list_players(config.env)] if config.env.players == "all" else config.env.players
+    drawing = {"backend": "gymnasium", "kwargs": config.env.one_player, "players": [], "self_play": False}  # only that backend can draw
+    config = config.model_copy(update={"env": config.env.model_copy(update=drawing)})
     arrays, generation = member_policy(directory, member) if member else policy_arrays(directory, generation, trust)
     video = video or directory.path / f"generation-{generation:06d}{f'-member-{member}' if member else ''}.mp4"
     max_fps = MAX_FPS.get(video.suffix.lower())
@@ -55,7 +60,10 @@ def render_run(
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
         with deadline(config.executor.timeout, "filming"):
-            frames, returns, fps = _film(config, greedy_policy(config, arrays), episodes, seed, max_fps, progress)
+            policy = greedy_policy(config, arrays)
+            cast = {name: greedy_policy(config, arrays) for name in names[1:]}
+            cast |= {name: GreedyPolicy(o.policy, o.env_spec.obs, o.env_spec.action_space, o.arrays) for o in others for name in o.names}
+            frames, returns, fps = _film(config, policy, cast, episodes, seed, max_fps, progress)
     except DeadlinePassed as error:
         raise EnvironmentFailure(f"{error}. Film fewer --episodes") from error
     progress(f"writing {len(frames)} frames")
@@ -86,12 +94,21 @@ def render_front(
 
 
 def _film(
-    config: RunConfig, policy: GreedyPolicy, episodes: int, seed: int, max_fps: int, progress: Callable[[str], None]
+    config: RunConfig,
+    policy: GreedyPolicy,
+    cast: Mapping[str, GreedyPolicy],
+    episodes: int,
+    seed: int,
+    max_fps: int,
+    progress: Callable[[str], None],
 ) -> tuple[list[Any], list[float], float]:
-    """Frames, returns, and frames per second: one frame every few steps where the environment is faster than `max_fps`."""
+    """Frames, returns, and frames per second: one frame every few steps where the environment is faster than `max_fps`.
+
+    `cast`: who plays other players of a match, by name.
+    """
     env_spec = probe_env(config)
     limit = env_spec.max_episode_steps
-    env = make_render_env(config.env.for_evaluation())
+    env = make_render_env(config.env.for_evaluation(), {name: _as_function(other) for name, other in cast.items()})
     steps_per_second = int(env.metadata.get("render_fps", 30))
     every = -(-steps_per_second // max_fps)
     frames: list[Any] = []
@@ -99,7 +116,8 @@ def _film(
     try:
         for start in seeds.seeds(episodes, seed, seeds.Stream.EVALUATE, 2).tolist():
             obs, info = env.reset(seed=start)
-            policy.reset()
+            for each in (policy, *cast.values()):
+                each.reset()
             total, steps, over = 0.0, 0, False
             frames.append(_picture(env))
             while not over:
@@ -113,6 +131,10 @@ def _film(
     finally:
         close_quietly(env)
     return frames, returns, steps_per_second / every
+
+
+def _as_function(policy: GreedyPolicy) -> Callable[[Any, NDArray[np.bool_] | None], Any]:
+    return lambda obs, legal: policy.act(obs, {} if legal is None else {ACTION_MASK: legal})
 
 
 def _picture(env: Any) -> NDArray[np.uint8]:

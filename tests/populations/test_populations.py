@@ -358,7 +358,9 @@ def test_objectives_that_nobody_tells_are_named(tmp_path: Path) -> None:
 
 def test_every_population_is_here() -> None:
     named = {o.partition("=")[2] for kind in ALL.values() for o in kind if o.startswith("population.name=")}
-    assert named | {"schedule", "league"} == set(POPULATIONS)  # the schedule is replayed above; the league has a file of its own
+    assert named | {"schedule", "league", "groups"} == set(
+        POPULATIONS
+    )  # the schedule is replayed above; league and groups have files of their own
 
 
 def test_the_generation_of_a_synchronous_run_is_rebuilt(quiet: RunsWhenAsked) -> None:

@@ -16,12 +16,14 @@ class Duel(World):
     """Both see a light on the left or on the right and say which, all at once. Who is right gets a point, which the other loses.
 
     `picture`: the light is a pixel. `hidden`: it is seen in every other round only, and stays where it was in the next one.
+    `shared`: both get the points of both.
     """
 
-    def __init__(self, rounds: int = 8, picture: bool = False, hidden: bool = False) -> None:
+    def __init__(self, rounds: int = 8, picture: bool = False, hidden: bool = False, shared: bool = False) -> None:
         space = spaces.Box(0, 255, (1, 8, 8), np.uint8) if picture else spaces.Box(-1, 1, (2,), np.float32)
         self.players = [Player(name, space, spaces.Discrete(2)) for name in ("red", "blue")]
         self._rounds, self._picture, self._hidden = rounds, picture, hidden
+        self._others_count = 1 if shared else -1
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         seats = {player.name: Seat(player.name) for player in find_players(self, players)}
@@ -37,7 +39,7 @@ class Duel(World):
             light = light if self._hidden and played % 2 else int(rng.integers(2))
             for own, player in enumerate(self.players):
                 if player.name in seats:
-                    seats[player.name].add(right[own] - right[1 - own])
+                    seats[player.name].add(right[own] + self._others_count * right[1 - own])
                     seats[player.name].show(self._see(light, played), terminated=played == self._rounds)
 
     def _see(self, light: int, played: int) -> Any:
@@ -67,6 +69,6 @@ class TurnDuel(Duel):
                     seat.add(0.0, frames)
             for own, player in enumerate(self.players):
                 if player.name in seats:
-                    seats[player.name].add(right[own] - right[1 - own], 0)
+                    seats[player.name].add(right[own] + self._others_count * right[1 - own], 0)
         for seat in seats.values():
             seat.show(self._see(0, 1), terminated=True)
