@@ -22,6 +22,7 @@ from baldwin.learners.experience import Experience
 from baldwin.learners.learner import CriticConfig
 from baldwin.learners.schedule import StepSchedule, value_at
 from baldwin.networks import ActionDistribution, ActionMap, Adam, Normalizer, Obs, Optimizer, PolicyConfig, RMSProp
+from baldwin.networks.numpy_mlp import MAX_NUMPY_SIZE
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
@@ -31,7 +32,6 @@ from baldwin.ops.threads import auto_threads, one_numpy_thread, threads
 from baldwin.types import Metrics, State
 
 Share = Annotated[float, Field(ge=0, le=1)]
-MAX_NUMPY_SIZE = 2**15  # rows times units: of larger minibatches the products take most of the time, and torch's are faster
 CHUNK = 4096  # observations whose values are computed at once
 
 
