@@ -200,12 +200,12 @@ class Recorder:
         self.truncated: list[NDArray[np.bool_]] = []
         self.final: list[list[Observation]] = [[] for _ in running.ids]
 
-    def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_]) -> None:
-        """One step of all environments; `truncated` by a time limit too."""
+    def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_], over: NDArray[np.int32]) -> None:
+        """One step of all environments; `truncated` by a time limit too; `over`: those whose episodes ended."""
         self.actions.append(actions)
         self.steps.append(step)
         self.truncated.append(truncated)
-        for n in np.flatnonzero(step.terminated | truncated).tolist():
+        for n in over.tolist():
             self.final[n].append({key: array[n].copy() for key, array in self._running.seen.arrays.items()})
 
     def add_observation(self) -> None:
@@ -278,8 +278,8 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
                 memory = torch.where(torch.from_numpy(deciding)[:, None], memory, before)  # who waits has seen nothing new
             step = running.step(job.to_environment(act, actions), running.ids)
             truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
-            record.add(actions, step, truncated)
             over = np.flatnonzero(step.terminated | truncated).astype(np.int32)
+            record.add(actions, step, truncated, over)
             if len(over) and memory.shape[1]:
                 memory = memory.clone()  # a module may give out its state as output, too
                 memory[torch.from_numpy(over).long()] = 0.0
@@ -376,12 +376,12 @@ def random_actions(act: ActionMap, count: int, mask: Tensor | None, rng: np.rand
 def policy_actions(act: ActionMap, job: CollectJob, out: Tensor, mask: Tensor | None, rng: np.random.Generator) -> NDArray[Any]:
     """Greedy, sampled, noisy or epsilon-greedy actions for the actor's outputs [L, out]."""
     if not act.continuous:
-        logits = out if mask is None else mask_logits(out, mask)
+        logits = (out if mask is None else mask_logits(out, mask)).numpy()
         if job.explore == "epsilon":
             random = rng.random(len(out)) < job.noise
-            return np.where(random, random_actions(act, len(out), mask, rng), logits.argmax(1).numpy())
-        gumbel = rng.gumbel(size=out.shape) if job.explore == "sample" else 0.0
-        return np.asarray((logits.double().numpy() + gumbel).argmax(1))
+            return np.where(random, random_actions(act, len(out), mask, rng), logits.argmax(1))
+        gumbel = rng.gumbel(size=logits.shape) if job.explore == "sample" else 0.0
+        return np.asarray((logits.astype(np.float64) + gumbel).argmax(1))
     if job.explore == "greedy":
         return np.asarray(torch.tanh(out[:, : act.size]).numpy())
     noise = rng.standard_normal((len(out), act.size), dtype=np.float32)
