@@ -156,7 +156,8 @@ class DQN(ReplayLearner):
 
     def actor_vectors(self) -> NDArray[np.float32]:
         """The greedy policy's parameters [1, D]: without noise, and without the value of the state."""
-        return self.q_network.vectors()[:, self._actor_rows]
+        vectors = self.q_network.vectors()
+        return vectors if len(self._actor_rows) == vectors.shape[1] else vectors[:, self._actor_rows]
 
     def acting_vector(self, number: int) -> NDArray[np.float32]:
         """The parameters that collect a segment: noisy ones with noise of their own."""

@@ -278,7 +278,7 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
                 memory = torch.where(torch.from_numpy(deciding)[:, None], memory, before)  # who waits has seen nothing new
             step = running.step(job.to_environment(act, actions), running.ids)
             truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
-            over = np.flatnonzero(step.terminated | truncated).astype(np.int32)
+            over = running.ids[step.terminated | truncated]
             record.add(actions, step, truncated, over)
             if len(over) and memory.shape[1]:
                 memory = memory.clone()  # a module may give out its state as output, too
