@@ -1,10 +1,10 @@
-"""make bench: everything, or one part by name (speed, learners, on-policy, policies, hybrids, overhead, cluster, scaling, players, populations)."""
+"""make bench: everything, or one part by name (speed, learners, replay, on-policy, policies, hybrids, overhead, cluster, scaling, players, populations)."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import cluster, hybrids, learners, on_policy, overhead, players, policies, populations, scaling, speed
+from benchmarks import cluster, hybrids, learners, on_policy, overhead, players, policies, populations, replay, scaling, speed
 
 
 def main() -> None:
@@ -12,7 +12,19 @@ def main() -> None:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=["speed", "learners", "on-policy", "policies", "hybrids", "overhead", "cluster", "scaling", "players", "populations"],
+        choices=[
+            "speed",
+            "learners",
+            "replay",
+            "on-policy",
+            "policies",
+            "hybrids",
+            "overhead",
+            "cluster",
+            "scaling",
+            "players",
+            "populations",
+        ],
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each raw or peer measurement")
@@ -25,6 +37,8 @@ def main() -> None:
         speed.main(args.repeats, args.seconds, args.env)
     if args.part in (None, "learners"):
         learners.main(args.repeats, args.seconds)
+    if args.part in (None, "replay"):
+        replay.main()
     if args.part in (None, "on-policy"):
         on_policy.main(args.repeats, args.seconds)
     if args.part in (None, "policies"):

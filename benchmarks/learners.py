@@ -1,4 +1,4 @@
-"""Gradient learners: steps/s against Stable-Baselines3, an update against its bare products, stacked actors, the replay."""
+"""Gradient learners: steps/s against Stable-Baselines3, an update against its bare products, stacked actors, a resume with a full replay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from baldwin.learners import SAC, TD3, Learner, SACUpdateConfig, TD3UpdateConfig
 from baldwin.networks import PolicyConfig
 from baldwin.observations import vector_spec
 from baldwin.ops.threads import cores, threads
-from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.replay import ReplayBuffer
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, start, train
 from benchmarks.tools import HERE, peer_python, spread, table
@@ -164,35 +164,6 @@ def stacked() -> None:
     table("Actor steps of five individuals, 400-300, batch 256, one thread", ["what", "ms for all five", "faster by"], rows)
 
 
-def by_priority(replay: ReplayBuffer) -> list[float]:
-    """Milliseconds of a batch and of setting its priorities, as a learner does it at every update."""
-    sampler = PrioritizedSampler(replay, PrioritizedConfig(), seed=0)
-    rng = np.random.default_rng(0)
-    sampler.update_priorities(np.arange(len(replay)), rng.exponential(size=len(replay)))
-
-    def work() -> None:
-        for _ in range(UPDATES):
-            batch = sampler.sample(1, 256)
-            assert batch.indices is not None
-            sampler.update_priorities(batch.indices[0], rng.exponential(size=256))
-
-    return milliseconds(work, UPDATES)
-
-
-def memory() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        replay = filled(1_000_000, Path(folder))
-        rows = []
-        for steps in (1, 5):
-            took = milliseconds(lambda steps=steps: replay.sample(UPDATES, 256, steps, 0.99), UPDATES)
-            rows.append([f"batches of 256, {steps}-step", spread([1e3 / t for t in took]), spread([256e3 / t for t in took])])
-        one_by_one = milliseconds(lambda: [replay.sample(1, 256) for _ in range(UPDATES)], UPDATES)
-        rows.append(["batches of 256, one a call", spread([1e3 / t for t in one_by_one]), spread([256e3 / t for t in one_by_one])])
-        took = by_priority(replay)
-        rows.append(["the same by priority, which is updated", spread([1e3 / t for t in took]), spread([256e3 / t for t in took])])
-    table("Draws from a full replay of 1 M transitions", ["what", "batches/s", "transitions/s"], rows)
-
-
 def going_on() -> None:
     """Fill a real run's replay to 1 M, stop it, resume it."""
     base = [
@@ -224,6 +195,5 @@ def going_on() -> None:
 def main(repeats: int, seconds: float) -> None:
     updates()
     stacked()
-    memory()
     going_on()
     speed(repeats, seconds)

@@ -6,7 +6,7 @@ not change which action is best, workers get the network without it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -27,12 +27,15 @@ from baldwin.learners.replay_learner import (
     mean_loss,
     td_errors,
 )
-from baldwin.networks import Obs, PolicyConfig, StackedNetwork, make_network, mask_logits
+from baldwin.networks import NumpyMLP, Obs, PolicyConfig, StackedNetwork, make_network, mask_logits
 from baldwin.networks.noisy import NoisyNetwork
-from baldwin.observations import ACTION_MASK, Observation, ObservationSpec
+from baldwin.networks.numpy_mlp import MAX_NUMPY_SIZE
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
 from baldwin.ops import seeds
 from baldwin.ops.noisy import factorized_noise
 from baldwin.ops.schedules import scheduled
+from baldwin.ops.threads import one_numpy_thread
+from baldwin.ops.value_loss import huber_loss
 from baldwin.types import Metrics, State
 
 
@@ -104,12 +107,17 @@ class DQN(TransitionLearner):
 
     def train(self, sampler: BatchSampler, k: int) -> Metrics:
         """k updates; the means of what they report."""
-        return self._run_updates(sampler, k, self.update)
+        with one_numpy_thread():
+            return self._run_updates(sampler, k, self.update)
 
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:
         """One step down the loss; the target network follows every `target_update_interval` updates."""
-        loss, q, y = self.loss(batch)
-        self.q_network.minimize(loss, self.config.max_grad_norm)
+        if self._has_closed_form(batch):
+            loss, q, y, gradient = self.loss_gradient(batch)
+            self.q_network.descend(gradient, self.config.max_grad_norm)
+        else:
+            loss, q, y = self.loss(batch)
+            self.q_network.minimize(loss, self.config.max_grad_norm)
         self.updates += 1
         if self.updates % self.config.target_update_interval == 0:
             self._update_targets(self.q_network)
@@ -145,9 +153,34 @@ class DQN(TransitionLearner):
         """Values [1, B] of actions [B]."""
         return self._q(obs, target).gather(-1, action[:, None]).T
 
+    def loss_gradient(self, batch: TensorBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What `loss` returns, and its gradient [1, D], in closed form: around a small perceptron autograd takes longer than the products."""
+        online, target = cast("NumpyMLP", self.q_network.online_mlp), cast("NumpyMLP", self.q_network.target_mlp)
+        obs, next_obs = batch.obs[VECTOR].numpy(), batch.next_obs[VECTOR].numpy()
+        action, count = batch.action.numpy(), len(obs)
+        rows = np.arange(count)
+        q_next = target.forward(next_obs)[0][0]
+        out, inputs = online.forward(np.concatenate((obs, next_obs)) if self.config.double else obs)
+        best = (out[0, count:] if self.config.double else q_next).argmax(1)
+        y = batch.reward.numpy() + batch.discount.numpy() * q_next[rows, best]
+        q = out[0, rows, action]
+        loss, slope = huber_loss(q - y, None if batch.weights is None else batch.weights.numpy())
+        to_out = np.zeros((1, count, self._n_actions), np.float32)
+        to_out[0, rows, action] = slope
+        gradient = np.empty(tuple(self.q_network.params.shape), np.float32)
+        online.backward([x[..., :count, :] for x in inputs], to_out, gradient)
+        return torch.tensor(loss), torch.from_numpy(q), torch.from_numpy(y), torch.from_numpy(gradient)
+
+    def _has_closed_form(self, batch: TensorBatch) -> bool:
+        """Whether it is a plain perceptron of single transitions, and small enough for NumPy."""
+        if batch.target is not None or self.q_network.online_mlp is None or self.config.dueling or self.config.precision != "float32":
+            return False
+        return ACTION_MASK not in batch.next_obs and len(batch.reward) * max(shape[0] for shape in self._shapes) <= MAX_NUMPY_SIZE
+
     def actor_vectors(self) -> NDArray[np.float32]:
         """The greedy policy's parameters [1, D]: without noise, and without the value of the state."""
-        return self.q_network.vectors()[:, self._actor_rows]
+        vectors = self.q_network.vectors()
+        return vectors if len(self._actor_rows) == vectors.shape[1] else vectors[:, self._actor_rows]
 
     def acting_vector(self, number: int) -> NDArray[np.float32]:
         """The parameters that collect a segment: noisy ones with noise of their own."""

@@ -49,8 +49,8 @@ class GAELearner(PolicyGradientLearner):
     def estimate(self, experience: Experience) -> Steps:
         """All steps with advantage A and value target V + A; of gae-v, V + min(1, rho) A."""
         value, following = self.values(experience)
-        delta = self.deltas(experience, value, following)
         discount, ended = self.discounts(experience), experience.ended[..., None]
+        delta = self.deltas(experience, value, following, discount)
         lam = np.array([self._lambdas().get(name, self.config.gae_lambda) for name in self._reward_names], np.float32)
         if self.config.advantage == "gae":
             advantage = gae(delta, discount, ended, lam)

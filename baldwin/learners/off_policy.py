@@ -372,7 +372,7 @@ def make_priorities(replay: ReplayBuffer, config: PrioritizedConfig, seed: int) 
     """A sampler of a replay buffer by priorities.
 
     Raises:
-        ConfigError: its sum tree, 16 bytes and more for each row, does not fit.
+        ConfigError: its sum tree, 9 bytes for each row, does not fit.
     """
     try:
         return PrioritizedSampler(replay, config, seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -22,6 +23,7 @@ from baldwin.learners.experience import Experience
 from baldwin.learners.learner import CriticConfig
 from baldwin.learners.schedule import StepSchedule, value_at
 from baldwin.networks import ActionDistribution, ActionMap, Adam, Normalizer, Obs, Optimizer, PolicyConfig, RMSProp
+from baldwin.networks.numpy_mlp import MAX_NUMPY_SIZE
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
@@ -31,7 +33,6 @@ from baldwin.ops.threads import auto_threads, one_numpy_thread, threads
 from baldwin.types import Metrics, State
 
 Share = Annotated[float, Field(ge=0, le=1)]
-MAX_NUMPY_SIZE = 2**15  # rows times units: of larger minibatches the products take most of the time, and torch's are faster
 CHUNK = 4096  # observations whose values are computed at once
 
 
@@ -207,42 +208,48 @@ class PolicyGradientLearner(ABC):
         n = len(self.weights)
         if not self.nets.n_values:
             return np.zeros((count, steps, n), np.float32), np.zeros((count, steps, n), np.float32)
-        obs, last, final = (self.prepare(o) for o in (experience.obs, experience.last_obs, experience.final_obs))
         if self.nets.state_size:
+            obs, last, final = (self.prepare(o) for o in (experience.obs, experience.last_obs, experience.final_obs))
             begins, memory = torch.from_numpy(experience.begins), torch.from_numpy(experience.memory)
             outputs, states = self.nets.unroll(obs, memory, begins)
-            value = outputs.values
+            value = outputs.values.numpy()
             real = torch.from_numpy(experience.valid.sum(1) - 1)
             keep = torch.from_numpy(~experience.ended[np.arange(count), real.numpy()]).unsqueeze(-1)
-            last_value = self.nets.values_at(last, states[torch.arange(count), real] * keep)
+            last_value = self.nets.values_at(last, states[torch.arange(count), real] * keep).numpy()
             at = torch.from_numpy(experience.final_at)
-            final_value = self.nets.values_at(final, states[at[:, 0], at[:, 1]]) if len(at) else torch.zeros(0, n)
+            final_value = self.nets.values_at(final, states[at[:, 0], at[:, 1]]).numpy() if len(at) else np.zeros((0, n), np.float32)
         else:
-            everything = {key: torch.cat((x.flatten(0, 1), last[key], final[key])) for key, x in obs.items()}
-            value, last_value, final_value = self._values_of(everything).split([count * steps, count, len(experience.final_at)])  # type: ignore[no-untyped-call]
-            value = value.view(count, steps, n)
-        following = torch.cat([value[:, 1:], value[:, :1]], 1).numpy()
-        following[np.arange(count), experience.valid.sum(1) - 1] = last_value.numpy()
-        following[experience.final_at[:, 0], experience.final_at[:, 1]] = final_value.numpy()
-        return value.numpy(), following
+            parts = (
+                (x.reshape(-1, *x.shape[2:]), experience.last_obs[key], experience.final_obs[key]) for key, x in experience.obs.items()
+            )
+            found = self._values_of({key: np.concatenate(own) for key, own in zip(experience.obs, parts, strict=True)})
+            value, last_value, final_value = np.split(found, [count * steps, count * (steps + 1)])
+            value = value.reshape(count, steps, n)
+        following = np.concatenate([value[:, 1:], value[:, :1]], 1)
+        following[np.arange(count), experience.valid.sum(1) - 1] = last_value
+        following[experience.final_at[:, 0], experience.final_at[:, 1]] = final_value
+        return value, following
 
-    def _values_of(self, obs: Obs) -> Tensor:
-        """Values [B, C], a few thousand observations at a time."""
+    def _values_of(self, obs: Observation) -> NDArray[np.float32]:
+        """Values [B, C] of raw observations, a few thousand at a time."""
         size, pair = len(next(iter(obs.values()))), self.nets.pair
         if pair and size * pair.width <= MAX_NUMPY_SIZE:
-            return torch.from_numpy(pair.values.forward(obs[VECTOR].numpy())[0][0, :, : self.nets.n_values])
-        chunks = [self.nets({key: x[at : at + CHUNK] for key, x in obs.items()}).values for at in range(0, size, CHUNK)]
-        return torch.cat(chunks) if len(chunks) > 1 else chunks[0]
+            return pair.values.forward(self._normalizer.array(obs[VECTOR]))[0][0, :, : self.nets.n_values]
+        x = self.prepare(obs)
+        chunks = [self.nets({key: own[at : at + CHUNK] for key, own in x.items()}).values for at in range(0, size, CHUNK)]
+        return np.asarray((torch.cat(chunks) if len(chunks) > 1 else chunks[0]).numpy())
 
     def discounts(self, experience: Experience) -> NDArray[np.float32]:
         """gamma^k for a step of k frames, 0 where the episode terminated [L, T, C]."""
         frames = experience.elapsed[..., None]
         return np.where(experience.terminated[..., None], np.float32(0), self._gamma**frames).astype(np.float32)
 
-    def deltas(self, experience: Experience, value: NDArray[Any], following: NDArray[Any]) -> NDArray[np.float32]:
-        """Temporal-difference errors [L, T, C], 0 for padding."""
-        found = td_errors(experience.reward, value, following, self.discounts(experience))
-        return np.where(experience.valid[..., None], found, np.float32(0))
+    def deltas(
+        self, experience: Experience, value: NDArray[Any], following: NDArray[Any], discount: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Temporal-difference errors [L, T, C], 0 for padding. `discount`: the `discounts`, if they are known."""
+        found = td_errors(experience.reward, value, following, self.discounts(experience) if discount is None else discount)
+        return found if experience.valid.all() else np.where(experience.valid[..., None], found, np.float32(0))
 
     def steps(self, experience: Experience, advantage: NDArray[Any], target: NDArray[Any], value: NDArray[Any]) -> Steps:
         """All real steps as tensors; `advantage`, `target` and `value` are [L, T, C]."""
@@ -333,8 +340,9 @@ def report(values: Mapping[str, Sequence[float | Tensor]]) -> Metrics:
     """
     found = {}
     for name, each in values.items():
-        stacked = np.array([float(v.detach()) if isinstance(v, Tensor) else v for v in each])
-        if not np.isfinite(stacked).all():
-            raise Diverged(f"{name} is {stacked[~np.isfinite(stacked)][0]}: the learner has diverged. Lower algorithm.lr")
-        found[name] = float(stacked.mean())
+        numbers = [float(v.detach()) if isinstance(v, Tensor) else v for v in each]
+        bad = [v for v in numbers if not math.isfinite(v)]
+        if bad:
+            raise Diverged(f"{name} is {bad[0]}: the learner has diverged. Lower algorithm.lr")
+        found[name] = math.fsum(numbers) / len(numbers)
     return found

@@ -222,7 +222,7 @@ class ReplayLearner(ABC):
     def _compute_context(self) -> Iterator[None]:
         """Threads and precision of the config inside; what was set before again afterwards."""
         half = self.config.precision == "bfloat16"
-        with threads(self._threads), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+        with threads(self._threads), torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext():
             yield
 
 

@@ -77,6 +77,8 @@ class Categorical:
 
     def log_prob(self, action: Tensor) -> Tensor:
         """log softmax of the chosen logit."""
+        if not torch.is_grad_enabled():
+            return torch.log_softmax(self.logits, -1).gather(-1, action.long()).squeeze(-1)
         return _CategoricalLogProb.apply(self.logits, action.long())  # type: ignore[no-any-return, no-untyped-call]
 
     def entropy(self) -> Tensor:
@@ -195,6 +197,8 @@ Sampler = Callable[[Tensor, Tensor | None, np.random.Generator], NDArray[np.floa
 
 def make_sampler(actions: ActionMap, log_std: Tensor | None) -> Sampler:
     """What `ActionDistribution(actions, out, mask, log_std).sample(rng)` draws, prepared for many calls."""
+    if isinstance(actions.space, spaces.Discrete):
+        return lambda out, mask, rng: Categorical(out if mask is None else mask_logits(out, mask)).sample(rng)
     if log_std is None or actions.parts:
         return lambda out, mask, rng: ActionDistribution(actions, out, mask, log_std).sample(rng)
     std = np.exp(log_std.numpy())

@@ -32,6 +32,9 @@ class Normalizer:
     def __init__(self, config: PolicyConfig, moments: Moments) -> None:
         self._active = config.normalize_obs and len(moments.mean) > 0
         self._clip = config.obs_clip
+        if not self._active:  # every job makes one
+            self.mean = self.std = torch.empty(0)
+            return
         self.mean = torch.from_numpy(moments.mean.astype(np.float32))
         self.std = torch.from_numpy(moments.std(config.obs_std_floor).astype(np.float32))
 

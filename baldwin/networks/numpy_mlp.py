@@ -14,6 +14,7 @@ from baldwin.ops.noise import Shape
 
 Array = NDArray[np.float32]
 LEAK = np.float32(0.01)
+MAX_NUMPY_SIZE = 2**15  # rows times units: of larger minibatches the products take most of the time, and torch's are faster
 
 
 def _selu(x: Array) -> Array:

@@ -165,10 +165,10 @@ def _perceptron(mlp: BatchedMLP) -> Forward:
 
 
 def as_numpy(network: Network, params: NDArray[np.float32]) -> NumpyMLP | None:
-    """The network with the parameters [D] as a perceptron in NumPy, if it is one: of vectors alone, without memory."""
+    """Networks with the parameters [N, D] as perceptrons in NumPy, if they are such: of vectors alone, without memory."""
     if not isinstance(network, SensorNetwork) or not network.only_mlp:
         return None
-    return NumpyMLP(params[None], network.shapes, network.activation)
+    return NumpyMLP(params, network.shapes, network.activation)
 
 
 def _make_encoders(config: NetworkConfig, spec: ObservationSpec) -> tuple[dict[str, Encoder], dict[str, Encoder], list[slice]]:

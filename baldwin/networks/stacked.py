@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baldwin.networks.network import ACTION, Forward, Network
+from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.optimizers import Adam
+from baldwin.networks.sensor_network import as_numpy
 from baldwin.observations import map_arrays
 from baldwin.types import State
 
@@ -21,7 +23,8 @@ Obs = Mapping[str, Tensor]
 class StackedNetwork:
     """N networks with parameters [N, D] and their Adam, and target networks (not necessarily as many) that follow them slowly.
 
-    They have no memory. Critics of continuous actions get an action besides the observation.
+    They have no memory. Critics of continuous actions get an action besides the observation. Perceptrons on the CPU are there in
+    NumPy, too, in the same memory: `online_mlp` and `target_mlp`.
     """
 
     def __init__(self, network: Network, params: NDArray[np.float32], lr: float, device: torch.device) -> None:
@@ -33,6 +36,7 @@ class StackedNetwork:
         """Start again from these parameters, targets included, with a fresh optimiser."""
         self.params = self._tensor(params).requires_grad_()
         self._online = self._network.bind(self.params)
+        self.online_mlp = self._in_numpy(self.params.detach())
         self._frozen = {n: self._network.bind(self.params.detach()[:n]) for n in {1, len(params)}}
         self.reset_optimizer()
         self.set_target(params)
@@ -45,6 +49,7 @@ class StackedNetwork:
         """Replace the target parameters [M, D]."""
         self.target = self._tensor(params)
         self._slow = self._network.bind(self.target)
+        self.target_mlp = self._in_numpy(self.target)
 
     def each(self, obs: Obs) -> Tensor:
         """Outputs [N, B, out] for observations [N, B, ...]: every network has its own."""
@@ -80,8 +85,10 @@ class StackedNetwork:
         """One Adam step down the gradient of the loss, scaled to that norm where it is larger."""
         self._adam.minimize(loss, max_grad_norm)
 
-    def descend(self, max_grad_norm: float | None = None) -> None:
-        """One Adam step down `params.grad`, which a backward pass of a loss of several networks has left there; none if it left nothing."""
+    def descend(self, gradient: Tensor | None = None, max_grad_norm: float | None = None) -> None:
+        """The same for a gradient [N, D] that is known; by default `params.grad`, which a loss of several networks has left there, if it has."""
+        if gradient is not None:
+            self.params.grad = gradient
         if self.params.grad is not None:
             self._adam.descend(self.params.grad, max_grad_norm)
 
@@ -105,6 +112,9 @@ class StackedNetwork:
 
     def _tensor(self, values: NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
+
+    def _in_numpy(self, params: Tensor) -> NumpyMLP | None:
+        return as_numpy(self._network, params.numpy()) if self._device.type == "cpu" else None
 
     def _for_all(self, forward: Forward, count: int, obs: Obs, action: Tensor | None) -> Tensor:
         inputs = obs if action is None else {**obs, ACTION: action}

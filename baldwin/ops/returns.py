@@ -51,5 +51,11 @@ def vtrace(delta: Array, discount: Array, ended: Array, rho: Array, rho_clip: fl
 
 def explained_variance(predicted: Array, target: Array) -> float:
     """1 - Var(target - predicted) / Var(target): 1 is perfect, 0 no better than a constant; NaN if the targets do not vary."""
-    variance = float(np.var(target))
-    return 1 - float(np.var(target - predicted)) / variance if variance > 0 else float("nan")
+    variance = _variance(target)
+    return 1 - _variance(target - predicted) / variance if variance > 0 else float("nan")
+
+
+def _variance(x: Array) -> float:
+    """As `np.var`, which takes twice as long for small arrays."""
+    centered = (x - x.mean()).ravel()
+    return float(centered @ centered) / len(centered)

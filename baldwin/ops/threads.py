@@ -55,6 +55,12 @@ def _numpy_blas() -> ThreadpoolController:
 
 @contextmanager
 def one_numpy_thread() -> Iterator[None]:
-    """Let products of NumPy (OpenBLAS, MKL, BLIS) run on one thread inside."""
-    with _numpy_blas().limit(limits=1):
+    """Let products of NumPy (OpenBLAS, MKL, BLIS) run on one thread inside, and give the caller's numbers back after."""
+    several = [(library, count) for library in _numpy_blas().lib_controllers if (count := library.get_num_threads()) != 1]
+    for library, _ in several:  # `limit` does the same, and reads all that can be known of a library each time
+        library.set_num_threads(1)
+    try:
         yield
+    finally:
+        for library, count in several:
+            library.set_num_threads(count)

@@ -86,8 +86,9 @@ class PrioritizedSampler:
         """
         self._add_new_rows()
         valid = (indices >= self._total - self._replay.capacity) & np.isfinite(td_error)
-        values = priority(td_error[valid], self._config.alpha, self._config.epsilon)
-        self._tree.set(indices[valid] % self._replay.capacity, values)
+        if not valid.all():
+            indices, td_error = indices[valid], td_error[valid]
+        self._tree.set(indices % self._replay.capacity, priority(td_error, self._config.alpha, self._config.epsilon))
 
     def state_dict(self) -> State:
         """Priorities and counters; sums follow from the priorities."""
@@ -103,8 +104,9 @@ class PrioritizedSampler:
     def _add_new_rows(self) -> None:
         """Rows that were written since the last call get the largest priority."""
         capacity = self._replay.capacity
+        if self._total == self._replay.total:
+            return
         new = np.arange(max(self._total, self._replay.total - capacity), self._replay.total)
-        if len(new):
-            largest = self._tree[: min(self._total, capacity)].max(initial=0.0)
-            self._tree.set(new % capacity, float(largest) or FIRST_PRIORITY)
-            self._total = self._replay.total
+        largest = self._tree[: min(self._total, capacity)].max(initial=0.0)
+        self._tree.set(new % capacity, float(largest) or FIRST_PRIORITY)
+        self._total = self._replay.total

@@ -58,12 +58,12 @@ def policy_actions(
     `amount`: of exploration, for all or for each: the standard deviation of noise, or the probability of a random action.
     """
     if not act.continuous:
-        logits = out if mask is None else mask_logits(out, mask)
+        logits = (out if mask is None else mask_logits(out, mask)).numpy()
         if explore == "epsilon":
             random = rng.random(len(out)) < np.asarray(amount)
-            return np.where(random, random_actions(act, len(out), mask, rng), logits.argmax(1).numpy())
-        gumbel = rng.gumbel(size=out.shape) if explore == "sample" else 0.0
-        return np.asarray((logits.double().numpy() + gumbel).argmax(1))
+            return np.where(random, random_actions(act, len(out), mask, rng), logits.argmax(1))
+        gumbel = rng.gumbel(size=logits.shape) if explore == "sample" else 0.0
+        return np.asarray((logits.astype(np.float64) + gumbel).argmax(1))
     if explore == "greedy":
         return np.asarray(torch.tanh(out[:, : act.size]).numpy())
     noise = rng.standard_normal((len(out), act.size), dtype=np.float32)

@@ -51,7 +51,7 @@ def arithmetic_fingerprint(network: Network, spec: ObservationSpec) -> Fingerpri
         sizes = {key: array.shape for key, array in ObservationBuffer(spec, 2).arrays.items()}
         seen = {key: torch.linspace(-2, 2, math.prod(shape)).reshape(2, 1, *shape[1:]) for key, shape in sizes.items()}
         out = network.bind(rows)(seen, initial_state(network, 2, 1))[0].numpy()
-        small = as_numpy(network, network.init(0))
+        small = as_numpy(network, network.init(0)[None])
         acting = small.forward(seen[VECTOR][:, 0].numpy())[0] if small else out
     x = np.linspace(-3, 3, 97)
     return versions() | {"arithmetic": digest(out, acting, np.sin(x), np.exp(x), np.tanh(x), np.array([math.sin(v) for v in x.tolist()]))}

@@ -33,7 +33,7 @@ MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its o
 
 def one_for_all(network: Network, params: NDArray[np.float32], normalize: Normalizer, width: int) -> Forward:
     """One network with the parameters [D] for a batch of environments: (observations [L, ...], memory [L, S]) -> (outputs, memory)."""
-    small = as_numpy(network, params) if width <= MAX_NUMPY_WIDTH else None
+    small = as_numpy(network, params[None]) if width <= MAX_NUMPY_WIDTH else None
     if small is not None:
         return lambda obs, memory: (torch.from_numpy(small.forward(normalize.array(obs[VECTOR].numpy()))[0][0]), memory)
     bound = network.bind(torch.from_numpy(params)[None], fixed=True)

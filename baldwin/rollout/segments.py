@@ -205,12 +205,12 @@ class Recorder:
         self.truncated: list[NDArray[np.bool_]] = []
         self.final: list[list[Observation]] = [[] for _ in running.ids]
 
-    def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_]) -> None:
-        """One step of all environments; `truncated` by a time limit too."""
+    def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_], over: NDArray[np.int32]) -> None:
+        """One step of all environments; `truncated` by a time limit too; `over`: those whose episodes ended."""
         self.actions.append(actions)
         self.steps.append(step)
         self.truncated.append(truncated)
-        for n in np.flatnonzero(step.terminated | truncated).tolist():
+        for n in over.tolist():
             self.final[n].append({key: array[n].copy() for key, array in self._running.seen.arrays.items()})
 
     def add_observation(self) -> None:
@@ -292,8 +292,8 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
                 memory = torch.where(torch.from_numpy(deciding)[:, None], memory, before)  # who waits has seen nothing new
             step = running.step(job.to_environment(act, actions), running.ids)
             truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
-            record.add(actions, step, truncated)
-            over = np.flatnonzero(step.terminated | truncated).astype(np.int32)
+            over = running.ids[step.terminated | truncated]
+            record.add(actions, step, truncated, over)
             if len(over) and memory.shape[1]:
                 memory = memory.clone()  # a module may give out its state as output, too
                 memory[torch.from_numpy(over).long()] = 0.0

@@ -96,3 +96,46 @@ def test_a_network_of_your_own_has_no_heads_to_duel() -> None:
     with pytest.raises(ConfigError, match="dueling needs the heads"):
         make(module, dueling=True)
     assert make(module).actor_vectors().shape == (1, sum(int(np.prod(s)) for s in make_network(module, vector_spec(1), 2).shapes))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_the_closed_form_is_what_autograd_computes(activation: Any, double: bool, weighted: bool) -> None:
+    """Loss, Q-values, targets and the gradient in NumPy, and those of the same loss by torch; then updates by both."""
+    policy = PolicyConfig(hidden=[32, 16], activation=activation, normalize_obs=False)
+    learner, plain = (DQN(policy, DQNConfig(double=double, lr=1e-3), obs=vector_spec(3), n_actions=4, seed=1) for _ in range(2))
+    plain._has_closed_form = lambda batch: False  # type: ignore[method-assign]
+    target = np.random.default_rng(2).normal(scale=0.3, size=learner.q_network.target.shape).astype(np.float32)
+    torch.manual_seed(3)
+    own = TensorBatch(
+        {"vector": torch.randn(20, 3)},
+        torch.randint(0, 4, (20,)),
+        2 * torch.randn(20),
+        {"vector": torch.randn(20, 3)},
+        0.99 * (torch.rand(20) < 0.8).float(),
+        weights=torch.rand(20) if weighted else None,
+    )
+    for made in (learner, plain):
+        made.q_network.set_target(target)
+    assert learner._has_closed_form(own)
+    *found, gradient = learner.loss_gradient(own)
+    expected = plain.loss(own)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs.detach(), rtol=1e-5, atol=1e-6)
+    expected[0].backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(gradient, plain.q_network.params.grad, rtol=1e-4, atol=1e-6)
+    for _ in range(3):
+        learner.update(own)
+        plain.update(own)
+    np.testing.assert_allclose(learner.q_network.vectors(), plain.q_network.vectors(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_has_no_closed_form_is_left_to_autograd() -> None:
+    """Heads that duel, noise, masks of actions, a network of one's own, and batches that are too large for NumPy."""
+    small, large = PolicyConfig(hidden=[8], normalize_obs=False), PolicyConfig(hidden=[40_000], normalize_obs=False)
+    module = PolicyConfig(module="tests.toys.worlds:TinyNet", normalize_obs=False)
+    assert make(small)._has_closed_form(batch())
+    assert not make(small)._has_closed_form(batch([True, False]))
+    for learner in (make(small, dueling=True), make(small, noisy=True), make(small, precision="bfloat16"), make(module), make(large)):
+        assert not learner._has_closed_form(batch())

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from baldwin.errors import ReplayError
-from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer, sum_tree
 from baldwin.replay.sum_tree import SumTree
 from tests.replay.test_buffer import make, rows
 
@@ -23,6 +23,13 @@ def priorities(sampler: PrioritizedSampler) -> list[float]:
     return list(sampler.state_dict()["priorities"])
 
 
+@pytest.fixture(params=[1, 4, 4096], ids="at most {} nodes on top".format)
+def _levels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small trees of several levels, as large ones have."""
+    monkeypatch.setattr(sum_tree, "MAX_TOP", request.param)
+
+
+@pytest.mark.usefixtures("_levels")
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000])
 def test_the_tree_finds_what_a_cumulative_sum_finds(size: int) -> None:
     """Whole numbers, so that both sums are exact; many are zero, places repeat, and the last value of a place counts."""
@@ -41,6 +48,7 @@ def test_the_tree_finds_what_a_cumulative_sum_finds(size: int) -> None:
             np.testing.assert_array_equal(tree.find(mass), np.searchsorted(naive.cumsum(), mass, side="right"))
 
 
+@pytest.mark.usefixtures("_levels")
 def test_a_zero_is_never_found_however_sums_are_rounded() -> None:
     rng = np.random.default_rng(1)
     tree = SumTree(1000)
@@ -50,13 +58,14 @@ def test_a_zero_is_never_found_however_sums_are_rounded() -> None:
     assert (tree[found] > 0).all()
 
 
+@pytest.mark.usefixtures("_levels")
 def test_sums_do_not_drift() -> None:
     """After many changes the tree equals one that was made at once: it is a function of its values."""
     rng = np.random.default_rng(2)
-    tree, fresh = SumTree(100), SumTree(100)
+    tree, fresh = SumTree(300), SumTree(300)
     for _ in range(500):
-        tree.set(rng.integers(0, 100, 8), rng.random(8) * 10 ** rng.uniform(-6, 6))
-    fresh.set(np.arange(100), tree[:100])
+        tree.set(rng.integers(0, 300, 8), rng.random(8) * 10 ** rng.uniform(-6, 6))
+    fresh.set(np.arange(300), tree[:300])
     assert tree.total == fresh.total
     np.testing.assert_array_equal(tree.find(np.linspace(0, 0.99, 77) * tree.total), fresh.find(np.linspace(0, 0.99, 77) * tree.total))
 
