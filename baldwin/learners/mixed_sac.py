@@ -33,7 +33,9 @@ class MixedSAC(SACBase):
         self.config, self._actions = config, actions
         parts = ActionDistribution(actions, torch.zeros(1, actions.outputs)).parts
         if not all(isinstance(part, Categorical | Gaussian) for part in parts):
-            raise ConfigError(f"sac takes choices and bounded boxes, also mixed; got {actions.space}. Use algorithm.name=ppo or es")
+            raise ConfigError(
+                f"sac needs choices or bounded boxes, also mixed; got {actions.space}. Wrap the environment, or use algorithm.name=ppo or es"
+            )
         branches = tuple(part.logits.shape[-1] for part in parts if isinstance(part, Categorical))
         self._boxed = sum(part.columns for part in parts if isinstance(part, Gaussian))
         kinds = [isinstance(part, Categorical) for part in parts for _ in range(part.columns)]

@@ -8,6 +8,7 @@ bounded, and the result is the same whoever collects, however fast.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
@@ -29,7 +30,11 @@ from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.replay import LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from baldwin.rollout import MEMORY, NEXT_OBS, OBS, CollectJob, Exploration, final_observations, transitions
+from baldwin.rollout.novelty import Novelty
 from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
+
+NOVELTY = "novelty/"
+"""Prefix of an actor's arrays: the networks that choose among its actions."""
 
 
 class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimits):
@@ -111,6 +116,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         super().__init__()
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
         self._priorities = make_priorities(replay, config.prioritized, context.seed) if config.prioritized else None
+        self._novelty = learner.novelty() if isinstance(learner, WindowLearner) else None  # as it was at the start
         self._streams = 1 + config.actor_lag
         self._memory_size = learner.state_size if isinstance(learner, WindowLearner) else 0
         valued = None if self._memory_size else learner  # nobody knows what a policy with memory remembered at an episode's end
@@ -168,9 +174,16 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             max_episode_steps=self._context.env.max_episode_steps,
             stream=number % self._streams,
             opponents=kept_mixture(actor),
+            novelty=self._novelty_of(actor),
             keep_memory=self._memory_size > 0,
             keep_log_prob=config.target != "nstep",
         )
+
+    def _novelty_of(self, actor: Arrays) -> Novelty | None:
+        """What chooses among an actor's actions, if anything does."""
+        if self._novelty is None:
+            return None
+        return replace(self._novelty, params=actor[NOVELTY + "params"], mean=actor[NOVELTY + "mean"], std=actor[NOVELTY + "std"])
 
     def _exploration(self, env_steps: int) -> Exploration:
         if env_steps < self._config.start_steps:
@@ -249,6 +262,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _acting(self, ticket: int) -> dict[str, NDArray[Any]]:
         found: dict[str, NDArray[Any]] = {"params": self.learner.acting_vector(ticket), "obs_moments": self.moments.pack()}
+        if isinstance(self.learner, WindowLearner) and (novelty := self.learner.novelty()):
+            found |= {NOVELTY + "params": novelty.params, NOVELTY + "mean": novelty.mean, NOVELTY + "std": novelty.std}
         return found | (self._seating.arrays() if self._seating else {})
 
     def _envs_of(self, ticket: int) -> range:

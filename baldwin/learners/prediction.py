@@ -55,7 +55,7 @@ class Prediction:
         self, config: PredictionConfig, obs: ObservationSpec, n_features: int, n_actions: int, seed: int, device: torch.device
     ) -> None:
         """`obs`: all sensors of the observations in a window, also those that the encoder does not see."""
-        self._config = config
+        self._config, self.adaptive = config, config.adaptive
         self._images = {s.key: s.scale for s in obs.images} if config.images else {}
         decoded = obs.vector_size + (sum(obs.frames * math.prod(s.shape) for s in obs.images) if config.images else 0)
         sizes = {"transition": (n_features + n_actions, 2 * n_features), "reward": (n_features + n_actions, 1)}

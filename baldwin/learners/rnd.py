@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from baldwin.config_base import ConfigModel
 from baldwin.learners.auxiliary import Bonus, Steps, Window, apply, make_mlp, section_by_kind
 from baldwin.ops.moments import Moments
+from baldwin.rollout.novelty import Novelty
 from baldwin.types import State
 
 MAX_INPUT = 5.0  # standard deviations: Section 2.4
@@ -78,6 +80,12 @@ class RND(Bonus):
     def score(self, features: Tensor, action: Tensor) -> Tensor:
         """The error [K] for features [K, F] and actions [K, A]: the larger, the less is known about taking this action there."""
         return self._error(torch.cat((features, action), -1) if self._with_action else features)
+
+    def novelty(self, n_samples: int) -> Novelty:
+        """What workers choose actions by."""
+        params = np.concatenate([self._predictor.vectors(), self._predictor.target.cpu().numpy()])
+        mean, std = (x.cpu().numpy() for x in (self._mean, self._std))
+        return Novelty(params, self._predictor.shapes, mean, std, MAX_INPUT, n_samples)
 
     def update(self, window: Window) -> dict[str, Tensor]:
         """Newer statistics of inputs, then as every bonus."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,16 +23,18 @@ from baldwin.errors import ConfigError
 from baldwin.learners.auxiliary import Window
 from baldwin.learners.curiosity import make_curiosity
 from baldwin.learners.prediction import Prediction
-from baldwin.learners.replay_learner import TD_ERROR, ReplayLearner, TensorBatch, TransitionLearner
-from baldwin.learners.rnd import make_rnd
+from baldwin.learners.replay_learner import TD_ERROR, LearnerConfig, ReplayLearner, TensorBatch, TransitionLearner
+from baldwin.learners.rnd import RND, make_rnd
 from baldwin.learners.siamese import make_siamese
+from baldwin.learners.window_config import WindowConfig
 from baldwin.networks import EncoderConfig, Features, MemoryConfig, Obs, PolicyConfig, Representation, StackedNetwork
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, describe_observations
 from baldwin.ops import seeds
 from baldwin.ops.priorities import sequence_error
 from baldwin.ops.representation import gated_sum
 from baldwin.ops.traces import n_step_targets, rescale, retrace_targets, unscale, vtrace_targets
-from baldwin.replay import PrioritizedSampler, ReplayBuffer
+from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.rollout.novelty import Novelty
 from baldwin.types import Metrics, State
 
 WINDOWS_PER_SAMPLE = 8  # batches that are sampled in one call
@@ -79,39 +81,47 @@ class Seen:
 class WindowLearner(ReplayLearner):
     """An encoder with memory, and a learner of its features."""
 
-    config: Any  # WindowConfig and that of the learner behind
+    config: LearnerConfig
 
     def __init__(self, policy: PolicyConfig, config: Any, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> None:
         """`config`: of an off-policy algorithm."""
         super().__init__(policy, config, obs=obs, seed=seed)
         self.config = config
+        self._options = cast("WindowConfig", config)
         features = Features(policy, obs)
         self.state_size = features.state_size
-        self._sequence, self._burn_in = config.sequence_for(policy), config.burn_in
+        self._sequence, self._burn_in = self._options.sequence_for(policy), self._options.burn_in
+        prioritized: PrioritizedConfig = config.prioritized or PrioritizedConfig()
+        self._eta = prioritized.eta
         self.encoder = self._make_encoder(features, seed)
         self.learner: TransitionLearner = without_encoders(config).make_learner(
             head_of(policy), obs=feature_spec(features.n_outputs, obs), n_actions=n_actions, discrete=discrete, seed=seed
         )
-        separate = not config.shared_encoder and "actor" in self.learner.networks()
+        options = self._options
+        separate = not self._options.shared_encoder and "actor" in self.learner.networks()
         self.actor_encoder = self._make_encoder(features, seeds.mix(seed, ENCODER_SEED)) if separate else self.encoder
         self.learner.followers = (self.encoder, self.actor_encoder) if separate else (self.encoder,)
         self.learner._generator = self._generator  # one stream of random numbers
-        if not self.encoder.is_trained and (config.prediction or config.siamese.kind != "none" or config.siamese.contrastive_q):
+        if not self.encoder.is_trained and (options.prediction or options.siamese.kind != "none" or options.siamese.contrastive_q):
             raise ConfigError(
                 "algorithm.siamese and algorithm.prediction train an encoder, and this policy has none: its vectors are seen as they are. "
                 "Set policy.encoders={SENSOR: mlp} or policy.memory.kind=gru"
             )
+        if options.rnd.kind == "action" and isinstance(obs.action_space, spaces.Dict | spaces.Tuple | spaces.MultiDiscrete):
+            raise ConfigError(
+                "algorithm.rnd=action chooses among actions of one kind, and these have several parts. Use algorithm.rnd=reward"
+            )
         own = features.n_outputs, n_actions, self.learner.branches, seed, self.device
-        bonuses = {"curiosity": make_curiosity(config.curiosity, *own), "rnd": make_rnd(config.rnd, *own)}
+        bonuses = {"curiosity": make_curiosity(options.curiosity, *own), "rnd": make_rnd(options.rnd, *own)}
         self._bonuses = {name: bonus for name, bonus in bonuses.items() if bonus}
         encode = None if self.state_size else self.encoder.encode
-        self._siamese = make_siamese(config.siamese, features.n_outputs, encode, self._q_of_numbers, seed, self.device)
+        self._siamese = make_siamese(options.siamese, features.n_outputs, encode, self._q_of_numbers, seed, self.device)
         self._prediction = (
-            Prediction(config.prediction, obs, features.n_outputs, n_actions, seed, self.device) if config.prediction else None
+            Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device) if options.prediction else None
         )
 
     def _make_encoder(self, features: Features, seed: int) -> Representation:
-        return Representation(features, features.init(seeds.mix(seed, ENCODER_SEED)), self.config.encoder_lr, self.device)
+        return Representation(features, features.init(seeds.mix(seed, ENCODER_SEED)), self._options.encoder_lr, self.device)
 
     def networks(self) -> dict[str, StackedNetwork]:
         """Those of the learner, and the encoders that have parameters."""
@@ -174,10 +184,10 @@ class WindowLearner(ReplayLearner):
         """Name, loss, whether its gradient is gated, and the networks besides the encoder that it trains."""
         for name, loss in self._siamese.items():
             networks = list(loss.networks().values()) or [self.learner.networks()["critic"]]
-            yield name, loss.loss(given, self._generator), self.config.siamese.adaptive, networks
+            yield name, loss.loss(given, self._generator), self._options.siamese.adaptive, networks
         if self._prediction:
             for name, value in self._prediction.losses(given).items():
-                yield name, value, self.config.prediction.adaptive, [self._prediction.networks()[name]]
+                yield name, value, self._prediction.adaptive, [self._prediction.networks()[name]]
 
     def _for_parts(self, window: TensorWindow, critics: Seen, slow: Tensor) -> Window:
         """The steps after the burn-in, as bonuses and auxiliary losses take them."""
@@ -201,7 +211,7 @@ class WindowLearner(ReplayLearner):
     def _see(self, encoder: Representation, window: TensorWindow) -> Seen:
         """Features of a window after the burn-in."""
         first = self._burn_in
-        with torch.set_grad_enabled(self.config.burn_in_gradient):
+        with torch.set_grad_enabled(self._options.burn_in_gradient):
             state = self._burned_in(encoder, window, target=False)
         output, _ = encoder.unroll(from_step(window.obs, first), state, after(window.valid, first))
         return Seen(encoder, output, output.detach().requires_grad_(encoder.is_trained))
@@ -223,30 +233,30 @@ class WindowLearner(ReplayLearner):
     @torch.no_grad()
     def _targets(self, window: TensorWindow, actor: Seen, slow: Tensor, given: Window) -> Tensor:
         """y [B, L] of the trained steps, with the bonuses."""
-        config, first, length = self.config, self._burn_in, self._sequence
+        options, first, length = self._options, self._burn_in, self._sequence
         acting = actor.features.detach()
         if self.learner.acts_by_target:
             acting = slow if actor.encoder is self.encoder else self._see_slowly(actor.encoder, window)
         obs, action = from_step(window.obs, first), window.action[:, first:]
         padded = torch.cat((action, torch.zeros_like(action[:, :1])), 1)  # nothing was done after the last step
-        of_actions = config.target != "nstep"
+        of_actions = options.target != "nstep"
         found = self.learner.target_values(_rows(slow, obs), _rows(acting, obs), padded.flatten(0, 1), of_actions=of_actions)
         value = found.value.view(slow.shape[:2])
         action_value, log_prob = ((x.view(slow.shape[:2])[:, :-1] if of_actions else x) for x in (found.action_value, found.log_prob))
-        if config.rescale_values:
+        if options.rescale_values:
             value, action_value = unscale(value), unscale(action_value)
-        bonus = sum(bonus.bonus(given) for name, bonus in self._bonuses.items() if name != "rnd" or config.rnd.kind == "reward")
+        bonus = sum(bonus.bonus(given) for name, bonus in self._bonuses.items() if name != "rnd" or options.rnd.kind == "reward")
         steps = window.reward[:, first:] + bonus, window.discount[:, first:], value
-        going, n = window.valid[:, first:], config.n_step
-        if config.target == "nstep":
+        going, n = window.valid[:, first:], self.config.n_step
+        if options.target == "nstep":
             y = n_step_targets(*steps, going, n)
         else:
             ratio = (log_prob - window.log_prob[:, first:]).clamp(max=0).exp()
-            if config.target == "retrace":
-                y = retrace_targets(*steps, action_value, ratio, going, n, config.trace_lambda)
+            if options.target == "retrace":
+                y = retrace_targets(*steps, action_value, ratio, going, n, options.trace_lambda)
             else:
-                y = vtrace_targets(*steps, ratio, going, n, config.trace_lambda)
-        return (rescale(y) if config.rescale_values else y)[:, :length]
+                y = vtrace_targets(*steps, ratio, going, n, options.trace_lambda)
+        return (rescale(y) if options.rescale_values else y)[:, :length]
 
     def _transitions(self, window: TensorWindow, critics: Seen, actor: Seen, target: Tensor, rows: Tensor) -> TensorBatch:
         """The trained steps that are there, as the learner takes them."""
@@ -254,7 +264,7 @@ class WindowLearner(ReplayLearner):
         obs = {key: x[:, first:last] for key, x in window.obs.items()}
         seen = _rows(critics.features[:, : self._sequence], obs, rows)
         by_actor = _rows(actor.features[:, : self._sequence], obs, rows)
-        if actor is critics and not self.config.actor_trains_encoder:
+        if actor is critics and not self._options.actor_trains_encoder:
             by_actor = {key: x.detach() for key, x in by_actor.items()}
         weights = None if window.weights is None else window.weights.repeat_interleave(self._sequence)[rows]
         action, reward = (x[:, first:last].flatten(0, 1)[rows] for x in (window.action, window.reward))
@@ -267,7 +277,7 @@ class WindowLearner(ReplayLearner):
         each, there = np.zeros(count * self._sequence), np.zeros(count * self._sequence, np.bool_)
         each[rows.cpu().numpy()], there[rows.cpu().numpy()] = errors.cpu().numpy(), True
         shape = count, self._sequence
-        return torch.from_numpy(sequence_error(each.reshape(shape), there.reshape(shape), self.config.prioritized.eta))
+        return torch.from_numpy(sequence_error(each.reshape(shape), there.reshape(shape), self._eta))
 
     def _sample_batches(self, sampler: Any, k: int, rows: int) -> Iterator[TensorWindow]:
         """k batches of windows; several are sampled in one call, unless each depends on the update before it."""
@@ -303,6 +313,11 @@ class WindowLearner(ReplayLearner):
         """The parameters [D] that collect segment `number`."""
         return np.concatenate([self.actor_encoder.vectors()[0], self.learner.acting_vector(number)])
 
+    def novelty(self) -> Novelty | None:
+        """What chooses among several draws of the policy, if anything does."""
+        rnd = self._bonuses.get("rnd")
+        return rnd.novelty(self._options.rnd.n_samples) if isinstance(rnd, RND) and self._options.rnd.kind == "action" else None
+
     def set_actor(self, vectors: NDArray[np.float32]) -> None:
         """Replace the actor, with the encoder that it sees by, by this policy [D]."""
         row = np.atleast_2d(vectors)
@@ -320,7 +335,7 @@ class WindowLearner(ReplayLearner):
             for encoder in (self.encoder, self.actor_encoder)
         )
         q = self.learner.q_values(seen, action, by_actor)
-        return unscale(torch.from_numpy(q)).numpy() if self.config.rescale_values else q
+        return unscale(torch.from_numpy(q)).numpy() if self._options.rescale_values else q
 
     def state_dict(self) -> State:
         """The learner, the encoders, and counters."""

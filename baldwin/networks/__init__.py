@@ -20,7 +20,7 @@ from baldwin.networks.network import NETWORKS, Forward, Inputs, Network, make_ne
 from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.optimizers import Adam, Optimizer, RMSProp
 from baldwin.networks.representation import Representation
-from baldwin.networks.sensor_network import Features, as_numpy
+from baldwin.networks.sensor_network import Features, SensorNetwork, as_numpy
 from baldwin.networks.stacked import Obs, StackedNetwork
 from baldwin.networks.stacked_policies import StackedPolicies, stack_trials
 
@@ -51,6 +51,7 @@ __all__ = [
     "RMSProp",
     "Representation",
     "Sampler",
+    "SensorNetwork",
     "StackedNetwork",
     "StackedPolicies",
     "as_numpy",

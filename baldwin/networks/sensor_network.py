@@ -107,16 +107,16 @@ class SensorNetwork:
     """Features, then a perceptron. Parameters lie in the order: encoders, memory, perceptron."""
 
     def __init__(self, config: NetworkConfig, spec: ObservationSpec, n_actions: int, n_outputs: int) -> None:
-        self._features = Features(config, spec, n_actions)
-        sizes = (self._features.n_outputs, *config.hidden, n_outputs)
+        self.features = Features(config, spec, n_actions)
+        sizes = (self.features.n_outputs, *config.hidden, n_outputs)
         self._mlp = MLP(sizes, config.activation, config.init, config.output_scale)
-        self.shapes: tuple[Shape, ...] = (*self._features.shapes, *self._mlp.shapes)
-        self.state_size = self._features.state_size
-        self.only_mlp = not self._features.parts
+        self.shapes: tuple[Shape, ...] = (*self.features.shapes, *self._mlp.shapes)
+        self.state_size = self.features.state_size
+        self.only_mlp = not self.features.parts
         self.activation = config.activation
 
     def init(self, seed: int, stream: seeds.Stream = seeds.Stream.INIT) -> NDArray[np.float32]:
-        return init_parts([*self._features.parts, self._mlp], seeds.generator(seed, stream))
+        return init_parts([*self.features.parts, self._mlp], seeds.generator(seed, stream))
 
     def bind(self, params: Tensor, fixed: bool = False) -> Forward:
         if self.only_mlp:
@@ -134,10 +134,10 @@ class SensorNetwork:
         return self._assemble(LowRankTensors(center, noise, normals))
 
     def set_reference(self, observations: Observation) -> None:
-        self._features.set_reference(observations)
+        self.features.set_reference(observations)
 
     def _assemble(self, tensors: Tensors) -> Forward:
-        encode, recall = self._features.assemble(tensors)
+        encode, recall = self.features.assemble(tensors)
         perceptron = self._mlp.bind(tensors)
 
         def forward(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.optimizers import Adam
 from baldwin.networks.sensor_network import as_numpy
 from baldwin.observations import map_arrays
+from baldwin.ops.noise import Shape
 from baldwin.types import State
 
 Obs = Mapping[str, Tensor]
@@ -50,6 +51,11 @@ class StackedNetwork:
         self.target = self._tensor(params)
         self._slow = self._network.bind(self.target)
         self.target_mlp = self._in_numpy(self.target)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of the parameter tensors of one network."""
+        return self._network.shapes
 
     def each(self, obs: Obs) -> Tensor:
         """Outputs [N, B, out] for observations [N, B, ...]: every network has its own."""

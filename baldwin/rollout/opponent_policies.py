@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from baldwin.networks import (
     Normalizer,
     ObservationBuffer,
     PolicyConfig,
+    SensorNetwork,
     as_numpy,
     make_network,
     reference_of,
@@ -37,6 +39,13 @@ def one_for_all(network: Network, params: NDArray[np.float32], normalize: Normal
     if small is not None:
         return lambda obs, memory: (torch.from_numpy(small.forward(normalize.array(obs[VECTOR].numpy()))[0][0]), memory)
     bound = network.bind(torch.from_numpy(params)[None], fixed=True)
+    return lambda obs, memory: _one(bound, normalize(obs), memory)
+
+
+def features_for_all(network: Network, params: NDArray[np.float32], normalize: Normalizer) -> Forward:
+    """The same for what is behind the network's encoders and memory, in place of its outputs."""
+    own = cast("SensorNetwork", network).features
+    bound = own.bind(torch.from_numpy(params[: sum(math.prod(shape) for shape in own.shapes)])[None], fixed=True)
     return lambda obs, memory: _one(bound, normalize(obs), memory)
 
 

@@ -33,6 +33,7 @@ from baldwin.opponents import SCRIPT, Mixture
 from baldwin.ops import seeds
 from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
 from baldwin.rollout.exploration import Amount, Exploration, log_probs, policy_actions, random_actions
+from baldwin.rollout.novelty import Novelty
 from baldwin.types import Arrays, Outcome, Worker
 
 OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_obs/"
@@ -77,6 +78,7 @@ class CollectJob:
     log_std: NDArray[np.float32] | None = None  # distribution: of continuous actions, where the network gives only means
     journal_images: bool = True  # false: images are derived arrays, which the journal leaves out
     opponents: Mixture | None = None  # of which episodes that begin in this job choose
+    novelty: Novelty | None = None  # what chooses among several draws of the policy
     keep_memory: bool = False  # of the policy before every step
     keep_log_prob: bool = False  # of every action
 
@@ -256,8 +258,12 @@ class Recorder:
 
 
 @torch.inference_mode()
-def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: CollectJob) -> tuple[Arrays, int, str]:
+def collect(
+    running: RunningEnvs, forward: Forward, act: ActionMap, job: CollectJob, features: Forward | None = None
+) -> tuple[Arrays, int, str]:
     """Step the environments of a job. `forward`: of one network, (observations [L, ...], memory [L, S]) -> (outputs, memory).
+
+    `features`: the same for what is behind its encoders and memory, which a job with novelty needs.
 
     Returns, for each key of an observation, obs/KEY [L, T + 1, ...] (newest frames; after an episode's end, the first of the
     next one) and final_obs/KEY [ends, ...] (all frames), environment by environment; action, reward and flags [L, T]; rewards
@@ -287,7 +293,7 @@ def collect(running: RunningEnvs, forward: Forward, act: ActionMap, job: Collect
             before, deciding = memory, record.deciding[-1]
             if job.keep_memory:
                 record.memories.append(memory)
-            actions, memory = choose_actions(forward, act, job, running.seen.tensors, memory, rng, record, sample)
+            actions, memory = choose_actions(forward, act, job, running.seen.tensors, memory, rng, record, sample, features)
             if deciding is not None and memory.shape[1]:
                 memory = torch.where(torch.from_numpy(deciding)[:, None], memory, before)  # who waits has seen nothing new
             step = running.step(job.to_environment(act, actions), running.ids)
@@ -363,6 +369,7 @@ def choose_actions(
     rng: np.random.Generator,
     record: Recorder,
     sample: Sampler,
+    features: Forward | None = None,
 ) -> tuple[NDArray[Any], Tensor]:
     """Actions as the learner knows them, and the memory after this step."""
     count, mask = len(memory), obs.get(ACTION_MASK)
@@ -374,9 +381,15 @@ def choose_actions(
         if mask is not None:
             record.masks.append(mask.clone())
         return sample(out, mask, rng), memory
-    out = torch.empty(count, 0)
+    out, before = torch.empty(count, 0), memory
     if job.explore != "random" or memory.shape[1]:
         out, memory = forward(obs, memory)
+    if job.novelty and features and job.explore != "random":
+        score = job.novelty.score(features(obs, before)[0])
+        actions, log_prob = job.novelty.choose(act, job.explore, job.noise, out, mask, rng, score)
+        if job.keep_log_prob:
+            record.log_probs.append(log_prob)
+        return actions, memory
     if job.explore == "random":
         actions = random_actions(act, count, mask, rng)
     else:

@@ -19,7 +19,7 @@ from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
-from baldwin.rollout.opponent_policies import FrozenPlayers, PoolPolicies, one_for_all
+from baldwin.rollout.opponent_policies import FrozenPlayers, PoolPolicies, features_for_all, one_for_all
 from baldwin.rollout.results import RESULT
 from baldwin.rollout.segments import ACTOR, DECIDED, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
@@ -132,6 +132,7 @@ class RolloutWorker:
         normalize = Normalizer(self._spec.policy, Moments.unpack(job.obs_moments))
         params = self.shared(ACTOR, job.actor_version)["params"] if job.params is None else job.params
         forward = one_for_all(self._network, np.array(params), normalize, len(job.positions))
+        features = features_for_all(self._network, np.array(params), normalize) if job.novelty else None
         key = tuple(position.env for position in job.positions)
         if key not in self._running:
             envs = (
@@ -142,7 +143,7 @@ class RolloutWorker:
             self._running[key] = RunningEnvs(envs, self._spec.env_spec.obs, self._spec.env_spec.live)
         try:
             with one_thread(), one_numpy_thread():
-                arrays, replayed, reason = collect(self._running[key], forward, self._act, job)
+                arrays, replayed, reason = collect(self._running[key], forward, self._act, job, features)
         except BaseException:
             self._running.pop(key).envs.close()
             raise

@@ -130,7 +130,7 @@ def test_masks_move_the_target_entropy() -> None:
 
 
 def test_flags_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"sac takes choices and bounded boxes.*ppo"):
+    with pytest.raises(ConfigError, match=r"sac needs choices or bounded boxes.*ppo"):
         learner(spaces.Dict({"flags": spaces.MultiBinary(3)}))
 
 

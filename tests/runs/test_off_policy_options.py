@@ -1,0 +1,42 @@
+"""Options of the off-policy learners learn what cannot be learned without them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from baldwin.config import load_config
+from tests.runs.tools import train_run
+
+RECALL = [
+    *("algorithm.name=sac", "env.id=tests.toys.delayed:Recall", "env.kwargs={length: 20}", "executor.name=inline", "policy.hidden=[]"),
+    *("algorithm.start_steps=400", "algorithm.steps_per_epoch=400", "algorithm.rollout_length=40", "algorithm.batch_size=32"),
+    *("algorithm.updates_per_step=0.15", "algorithm.gamma=0.95", "algorithm.critic.hidden=[32]", "algorithm.threads=1"),
+    *("algorithm.actor_lr=5e-3", "algorithm.critic_lr=5e-3", "algorithm.alpha_lr=5e-3", "algorithm.prioritized=true"),
+    *("run.evaluate_every=1", "run.episodes=32", "stop={score: 0.95, env_steps: 8000}"),
+]
+MEMORY = [
+    "policy.memory={kind: gru, size: 16, keep_bias: 3}",
+    *("algorithm.sequence=1", "algorithm.burn_in=19", "algorithm.burn_in_gradient=true", "algorithm.encoder_lr=5e-3"),
+]
+
+
+def score(folder: Path, *settings: str) -> float:
+    run = train_run(load_config(None, [], list(settings)), folder)
+    assert run.score is not None
+    return run.score
+
+
+def test_recurrent_sac_remembers_for_twenty_steps(tmp_path: Path) -> None:
+    assert score(tmp_path / "run", *RECALL, *MEMORY) >= 0.95
+
+
+def test_without_memory_it_stays_at_chance(tmp_path: Path) -> None:
+    assert score(tmp_path / "run", *RECALL, "stop.env_steps=3000") <= 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_recurrent_sac_remembers_with_other_seeds(seed: int, tmp_path: Path) -> None:
+    assert score(tmp_path / "run", *RECALL, *MEMORY, f"run.seed={seed}", "stop.env_steps=20000") >= 0.95
