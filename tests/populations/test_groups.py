@@ -92,7 +92,7 @@ def test_every_group_is_shown_evaluated_and_loaded(learned: Run) -> None:
     assert load_policy(path, trust=True).act(np.array([1, 1])) == 1
     assert load_policy(path, trust=True, member="listener").act(np.array([-1, -1, 1])) == 0
     assert "member 1: mean 7.00" in in_process("evaluate", path, "--member", "front", "--episodes", 2, "--trust").stdout
-    wrong = in_process("evaluate", path, "--member", "listner", "--trust")
+    wrong = in_process("evaluate", path, "--member", "listenerr", "--trust")
     assert (wrong.returncode, "Did you mean 'listener'?" in wrong.stderr) == (2, True)
     assert {record["group"] for record in map(json.loads, learned.directory.lineage.read_text().splitlines())} == {"callers", "listener"}
 
@@ -242,7 +242,7 @@ def test_simple_tag_with_every_kind_of_algorithm(name: str, tmp_path: Path) -> N
             ConfigError,
             "group 'callers': env.players: algorithm.n_envs=3 must be a multiple of the 2",
         ),
-        ([TWO, "population.settings={listner: {algorithm.lr: 1}}"], ConfigError, "no group 'listner'.*Did you mean 'listener'?"),
+        ([TWO, "population.settings={listenerr: {algorithm.lr: 1}}"], ConfigError, "no group 'listenerr'.*Did you mean 'listener'?"),
         ([TWO, "population.settings={listener: {env.id: x}}"], ConfigError, "expected keys of policy and algorithm"),
         (
             [TWO, "population.settings={listener: {algorithm.lr: -1.0}}"],
