@@ -272,10 +272,24 @@ def test_asac(tmp_path: Path) -> None:
     assert (sac.n_step, sac.actor_lr, sac.critic_lr, sac.alpha_lr, sac.batch_size, sac.start_steps) == (3, 1e-3, 1e-3, 1e-3, 256, 256)
     assert sac.init_alpha == pytest.approx(math.exp(-2.3))
     assert (config.policy.normalize_obs, config.policy.obs_clip, config.policy.hidden) == (True, 5.0, [64, 64, 64])
-    assert "random network distillation is not there" in rows["sac_config.use_rnd"].note
+    assert (sac.rnd.kind, sac.rnd.n_samples, sac.target) == ("action", 20, "vtrace")
     assert "no effect without sac_config.curiosity" in rows["sac_config.curiosity_strength"].note
     assert "Did you mean 'sac_config.tau'?" in rows["sac_config.tua"].note
     assert rows["sac_config.clip_epsilon"].origin == "default"  # on by default there, and missing here
+
+
+def test_asac_sequences_and_losses(tmp_path: Path) -> None:
+    text = """
+sac_config: {seq_encoder: RNN, burn_in_step: 8, n_step: 4, v_lambda: 0.9, siamese: ATC, siamese_use_q: true, siamese_use_adaptive: true,
+  use_prediction: true, transition_kl: 0.5, curiosity: FORWARD, curiosity_strength: 2, v_rho: 2.0}
+"""
+    config, rows = imported("asac", write(tmp_path, "config.yaml", text), env="Pendulum-v1")
+    sac: Any = config.algorithm
+    assert (config.policy.memory.kind, sac.burn_in, sac.burn_in_gradient, sac.sequence) == ("gru", 8, True, 1)
+    assert (sac.target, sac.trace_lambda, sac.n_step) == ("vtrace", 0.9, 4)
+    assert (sac.siamese.kind, sac.siamese.contrastive_q, sac.siamese.adaptive) == ("atc", True, True)
+    assert (sac.prediction.transition_kl, sac.curiosity.kind, sac.curiosity.strength) == (0.5, "forward", 2)
+    assert rows["sac_config.v_rho"].note == "importance weights are clipped at 1"
 
 
 def test_asac_sections_inherit(tmp_path: Path) -> None:
@@ -291,7 +305,7 @@ def test_asac_sections_inherit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "text", "choice", "message"),
     [
-        ("asac", "c.yaml", "base_config: {env_type: UNITY}", {}, "Unity environments are not there yet"),
+        ("asac", "c.yaml", "base_config: {env_type: UNITY}", {}, "a build of Unity is env.id=unity:PATH"),
         ("asac", "c.yaml", ASAC, {"section": "wid"}, "Did you mean 'wide'"),
         ("asac", "c.yaml", "sac_config: {init_log_alpha: [1]}", {"env": "Pendulum-v1"}, "sac_config.init_log_alpha"),
         ("asac", "c.yaml", "sac_config: {gamma: high}", {"env": "Pendulum-v1"}, "algorithm.gamma"),

@@ -44,16 +44,13 @@ DEFAULTS: dict[str, Any] = {
 """Of ASAC. Its files are merged over them. Those that mean nothing here are left out."""
 ON_BY_DEFAULT = ("sac_config.use_priority", "sac_config.use_n_step_is", "sac_config.clip_epsilon")
 
-UNITY = "Unity environments are not there yet"
-VTRACE = "targets of sac are n-step returns without importance weights"
+UNITY = "a build of Unity is env.id=unity:PATH, its settings are env.kwargs"
 PRIORITIES = (
     "its priorities are of clipped TD errors, those of algorithm.prioritized are not: transitions are drawn uniformly unless it is set"
 )
-RECURRENT = "learners with a replay buffer train policies without memory so far"
-AUXILIARY = "auxiliary losses of the representation are not there yet"
-CURIOSITY = "intrinsic rewards are not there yet"
-DISTILLATION = "exploration by random network distillation is not there yet"
-EVOLVER = "evolution of whole learners is not there yet"
+CLIPPED = "algorithm.clip_epsilon is left out: with it, Q moves by tau x epsilon per update at most"
+NORMALIZED = "bonuses are divided by their running standard deviation here"
+EVOLVER = "baldwin evolve -m population.name=evolver has settings of its own"
 TRANSPORT = "has no counterpart: executors move data themselves"
 OFFLINE = "offline data is not there yet"
 
@@ -73,7 +70,7 @@ def import_asac(config: Mapping[str, Any], section: str | None = None, env: str 
             given[name] = settings
     kind = given.get("base_config.env_type", DEFAULTS["base_config.env_type"])
     if env is None and kind not in ENV_TYPES:
-        raise ConfigError(f"env_type {kind}: {UNITY}. Give an environment to train in instead, as in --env Pendulum-v1")
+        raise ConfigError(f"env_type {kind}: {UNITY}. Give the environment, as in --env unity:PATH or --env Pendulum-v1")
     return apply_rules(RULES, given, DEFAULTS, {"env": env} if env else {}, ON_BY_DEFAULT, algorithm={"name": "sac"})
 
 
@@ -178,9 +175,72 @@ def _normalization(value: Any, settings: Settings) -> Converted:
 
 
 def _clip(value: Any, settings: Settings) -> Converted:
-    return {}, NOTHING_LOST if number(
-        value
-    ) <= 0 else "changes of Q are not clipped: with clipping, Q moves by tau x epsilon per update at most"
+    return {}, NOTHING_LOST if number(value) <= 0 else CLIPPED
+
+
+def _corrected(value: Any, settings: Settings) -> Converted:
+    if not value or whole(settings["sac_config.n_step"]) == 1:
+        return {}, NOTHING_LOST if not value else "one step needs no correction"
+    return {"algorithm.target": "vtrace"}, "of the next state; there, the first step is weighted, too, which pulls Q towards V"
+
+
+def _lambda(value: Any, settings: Settings) -> Converted:
+    return ({"algorithm.trace_lambda": number(value)}, "") if settings["sac_config.use_n_step_is"] else ({}, NOTHING_LOST)
+
+
+def _clip_weights(value: Any, settings: Settings) -> Converted:
+    return {}, NOTHING_LOST if number(value) == 1 else "importance weights are clipped at 1"
+
+
+def _sequence_encoder(value: Any, settings: Settings) -> Converted:
+    if value is None:
+        return {}, NOTHING_LOST
+    kind = {"RNN": "gru", "ATTN": "attention"}[str(value)]
+    return {"policy.memory.kind": kind, "algorithm.sequence": 1}, "its sizes are in a Python file that is not read"
+
+
+def _burn_in(value: Any, settings: Settings) -> Converted:
+    if not settings.get("sac_config.seq_encoder"):
+        return {}, NOTHING_LOST if value == 0 else "has no effect without sac_config.seq_encoder"
+    return {"algorithm.burn_in": whole(value), "algorithm.burn_in_gradient": True}, "gradients flow through it there"
+
+
+def _siamese(value: Any, settings: Settings) -> Converted:
+    if value is None:
+        return {}, NOTHING_LOST
+    return {"algorithm.siamese.kind": str(value).lower()}, "it trains encoders: set policy.encoders or policy.memory"
+
+
+def _siamese_q(value: Any, settings: Settings) -> Converted:
+    keys = {"algorithm.siamese.contrastive_q": True} | ({} if settings.get("sac_config.siamese") else {"algorithm.siamese.kind": "none"})
+    return (keys, "") if value else ({}, NOTHING_LOST)
+
+
+def _adaptive(value: Any, settings: Settings) -> Converted:
+    return ({"algorithm.siamese.adaptive": True}, "") if value and settings.get("sac_config.siamese") else ({}, NOTHING_LOST)
+
+
+def _prediction(value: Any, settings: Settings) -> Converted:
+    if not value:
+        return {}, NOTHING_LOST
+    kl = settings.get("sac_config.transition_kl", 0.8)
+    return {"algorithm.prediction.transition_kl": number(kl)}, "it trains encoders: set policy.encoders or policy.memory"
+
+
+def _curiosity(value: Any, settings: Settings) -> Converted:
+    return ({"algorithm.curiosity.kind": str(value).lower()}, NORMALIZED) if value is not None else ({}, NOTHING_LOST)
+
+
+def _strength(value: Any, settings: Settings) -> Converted:
+    if not settings.get("sac_config.curiosity"):
+        return {}, "has no effect without sac_config.curiosity"
+    return {"algorithm.curiosity.strength": number(value)}, NORMALIZED
+
+
+def _rnd(value: Any, settings: Settings) -> Converted:
+    if not value:
+        return {}, NOTHING_LOST
+    return {"algorithm.rnd.kind": "action", "algorithm.rnd.n_samples": whole(settings.get("sac_config.rnd_n_sample", 10))}, ""
 
 
 RULES: dict[str, Rule] = {
@@ -232,9 +292,9 @@ RULES: dict[str, Rule] = {
     "sac_config.use_priority": absent(PRIORITIES, off=(False,)),
     "sac_config.ensemble_q_num": same("algorithm.n_critics"),
     "sac_config.ensemble_q_sample": same("algorithm.target_subset"),
-    "sac_config.burn_in_step": absent(RECURRENT, off=(0,)),
+    "sac_config.burn_in_step": _burn_in,
     "sac_config.n_step": same("algorithm.n_step"),
-    "sac_config.seq_encoder": absent(RECURRENT, off=(None,)),
+    "sac_config.seq_encoder": _sequence_encoder,
     "sac_config.batch_size": _batch,
     "sac_config.tau": same("algorithm.tau"),
     "sac_config.update_target_per_step": absent("targets move with every update", off=(1,)),
@@ -246,26 +306,26 @@ RULES: dict[str, Rule] = {
     "sac_config.d_policy_entropy_penalty": absent("has no counterpart", off=(0, 0.0)),
     "sac_config.learning_rate": same("algorithm.actor_lr", "algorithm.critic_lr", "algorithm.alpha_lr"),
     "sac_config.gamma": same("algorithm.gamma"),
-    "sac_config.v_lambda": absent(VTRACE, off=(1, 1.0), needs="sac_config.use_n_step_is"),
-    "sac_config.v_rho": absent(VTRACE, needs="sac_config.use_n_step_is"),
-    "sac_config.v_c": absent(VTRACE, needs="sac_config.use_n_step_is"),
-    "sac_config.use_n_step_is": absent(VTRACE, off=(False,)),
+    "sac_config.v_lambda": _lambda,
+    "sac_config.v_rho": _clip_weights,
+    "sac_config.v_c": _clip_weights,
+    "sac_config.use_n_step_is": _corrected,
     "sac_config.clip_epsilon": _clip,
     "sac_config.discrete_dqn_like": absent("use algorithm.name=dqn", off=(False,)),
     "sac_config.discrete_dqn_epsilon": absent("use algorithm.name=dqn", needs="sac_config.discrete_dqn_like"),
-    "sac_config.siamese": absent(AUXILIARY, off=(None,)),
-    "sac_config.siamese_use_q": absent(AUXILIARY, off=(False,)),
-    "sac_config.siamese_use_adaptive": absent(AUXILIARY, off=(False,)),
-    "sac_config.use_prediction": absent(AUXILIARY, off=(False,)),
-    "sac_config.transition_kl": absent(AUXILIARY, needs="sac_config.use_prediction"),
-    "sac_config.use_extra_data": absent(AUXILIARY, needs="sac_config.use_prediction"),
-    "sac_config.curiosity": absent(CURIOSITY, off=(None,)),
-    "sac_config.curiosity_strength": absent(CURIOSITY, needs="sac_config.curiosity"),
-    "sac_config.use_rnd": absent(DISTILLATION, off=(False,)),
-    "sac_config.rnd_n_sample": absent(DISTILLATION, needs="sac_config.use_rnd"),
+    "sac_config.siamese": _siamese,
+    "sac_config.siamese_use_q": _siamese_q,
+    "sac_config.siamese_use_adaptive": _adaptive,
+    "sac_config.use_prediction": _prediction,
+    "sac_config.transition_kl": absent("part of algorithm.prediction", needs="sac_config.use_prediction"),
+    "sac_config.use_extra_data": absent("hide a sensor from the policy by policy.encoders={SENSOR: none}", off=(False,)),
+    "sac_config.curiosity": _curiosity,
+    "sac_config.curiosity_strength": _strength,
+    "sac_config.use_rnd": _rnd,
+    "sac_config.rnd_n_sample": absent("part of algorithm.rnd", needs="sac_config.use_rnd"),
     "sac_config.use_normalization": _normalization,
     "sac_config.use_add_with_td": absent(PRIORITIES, off=(False,)),
     "sac_config.action_noise": absent("actions are drawn from the policy, without further noise", off=(None,)),
     "sac_config.offline_loss": absent(OFFLINE, off=(False,)),
-    "sac_config.random_params": absent("a search over hyper-parameters is not there yet", off=(None,)),
+    "sac_config.random_params": absent("write ranges in place of values, and use baldwin sweep or evolve", off=(None,)),
 }
