@@ -29,7 +29,7 @@ from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.replay import LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
-from baldwin.rollout import MEMORY, NEXT_OBS, OBS, CollectJob, Exploration, final_observations, transitions
+from baldwin.rollout import MEMORY, NEXT_OBS, OBS, Amount, CollectJob, Exploration, final_observations, transitions
 from baldwin.rollout.novelty import Novelty
 from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
@@ -58,6 +58,10 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
     n_envs: PositiveInt = Field(1, description="Environments of a stream, stepped side by side")
     rollout_length: PositiveInt = Field(50, description="Steps of each environment between updates")
     actor_lag: int = Field(0, ge=0, description="Segments that are collected while others are learned from. off is 0, on is 1")
+    exploration_spread: PositiveFloat = Field(
+        1.0,
+        description="The last environment explores by so many times the noise, or the random actions, of the first; those between in geometric steps",
+    )
     buffer_size: PositiveInt = Field(1_000_000, description="Transitions in the replay buffer")
     checkpoint_slack: int = Field(
         100_000, ge=0, description="Transitions kept beyond those, so that an earlier checkpoint finds what it could sample"
@@ -170,7 +174,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             positions=self._tracker.positions(self._envs_of(number), self._seating.current if self._seating else None),
             steps=config.rollout_length,
             explore=self._exploration(env_steps),
-            noise=config.exploration_at(env_steps),
+            noise=self._noise(number, env_steps),
             max_episode_steps=self._context.env.max_episode_steps,
             stream=number % self._streams,
             opponents=kept_mixture(actor),
@@ -184,6 +188,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if self._novelty is None:
             return None
         return replace(self._novelty, params=actor[NOVELTY + "params"], mean=actor[NOVELTY + "mean"], std=actor[NOVELTY + "std"])
+
+    def _noise(self, number: int, env_steps: int) -> Amount:
+        """How much is explored: the same in all environments, or in each by an amount of its own."""
+        amount, spread = self._config.exploration_at(env_steps), self._config.exploration_spread
+        last = self._streams * self._config.n_envs - 1
+        if spread == 1 or not last:
+            return amount
+        return tuple(amount * spread ** (env / last) for env in self._envs_of(number))
 
     def _exploration(self, env_steps: int) -> Exploration:
         if env_steps < self._config.start_steps:

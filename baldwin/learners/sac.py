@@ -74,12 +74,29 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
     rescalable: ClassVar[bool] = False
 
     name: Literal["sac"] = "sac"
+    action_noise: float = Field(
+        0.0,
+        ge=0,
+        description="Continuous actions: standard deviation of noise on what the policy samples while collecting; not with corrected targets",
+    )
     start_steps: int = Field(10_000, ge=0, description="Random actions and no updates until then")
 
     @property
     def exploration_kind(self) -> Literal["noise", "sample", "epsilon", "greedy"]:
         """By the policy itself."""
         return "sample"
+
+    def exploration_at(self, env_steps: int) -> float:
+        """The standard deviation of noise on sampled actions."""
+        return self.action_noise
+
+    def check_windows(self, name: str, policy: PolicyConfig) -> None:
+        """As for all; noise changes the probabilities that corrected targets need."""
+        super().check_windows(name, policy)
+        if self.action_noise and self.target != "nstep":
+            raise ValueError(
+                f"algorithm.target={self.target} needs the probabilities of actions, which action_noise changes. Leave one out"
+            )
 
 
 class SACBase(Learner):

@@ -1,7 +1,7 @@
 """The only place where environments are stepped: whole episodes, and segments that continue from job to job."""
 
 from baldwin.rollout.episodes import RolloutSpec
-from baldwin.rollout.exploration import Exploration
+from baldwin.rollout.exploration import Amount, Exploration
 from baldwin.rollout.jobs import OwnWorkerJob, RolloutJob
 from baldwin.rollout.opponent_policies import FrozenPlayers
 from baldwin.rollout.reference import reference_batch
@@ -35,6 +35,7 @@ __all__ = [
     "RETURN",
     "START_MEMORY",
     "START_OBS",
+    "Amount",
     "CollectJob",
     "EpisodePosition",
     "Exploration",

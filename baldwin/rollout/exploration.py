@@ -69,8 +69,14 @@ def policy_actions(
     noise = rng.standard_normal((len(out), act.size), dtype=np.float32)
     if explore == "sample":
         mean, log_std = split_gaussian(out)
-        return np.asarray(torch.tanh(mean + log_std.exp() * torch.from_numpy(noise)).numpy())
-    return np.asarray(np.clip(torch.tanh(out).numpy() + np.asarray(amount, np.float32)[..., None] * noise, -1, 1))
+        sampled = torch.tanh(mean + log_std.exp() * torch.from_numpy(noise)).numpy()
+        return with_noise(sampled, amount, rng.standard_normal(sampled.shape, dtype=np.float32)) if np.any(amount) else sampled
+    return with_noise(torch.tanh(out).numpy(), amount, noise)
+
+
+def with_noise(actions: NDArray[np.float32], amount: Amount, noise: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Actions [L, A] plus noise [L, A] of this standard deviation, or of one for each row, within [-1, 1]."""
+    return np.asarray(np.clip(actions + np.asarray(amount, np.float32)[..., None] * noise, -1, 1))
 
 
 def log_probs(act: ActionMap, explore: Exploration, amount: Amount, out: Tensor, mask: Tensor | None, actions: NDArray[Any]) -> Tensor:
