@@ -29,7 +29,11 @@ class MixedSAC(SACBase):
     temperatures = 2  # of choices, of continuous numbers
 
     def __init__(self, policy: PolicyConfig, config: SACUpdateConfig, *, obs: ObservationSpec, actions: ActionMap, seed: int) -> None:
-        """Raises ConfigError for flags (MultiBinary) and unbounded boxes."""
+        """Raises ConfigError for flags (MultiBinary) and unbounded boxes, and for a target entropy as a number."""
+        if config.target_entropy != "auto":
+            raise ConfigError(
+                "algorithm.target_entropy: choices and numbers have a target each. Leave it at auto, and set target_entropy_scale"
+            )
         self.config, self._actions = config, actions
         parts = ActionDistribution(actions, torch.zeros(1, actions.outputs)).parts
         if not all(isinstance(part, Categorical | Gaussian) for part in parts):
@@ -55,9 +59,9 @@ class MixedSAC(SACBase):
     def soft_values(self, obs: Obs, out: Tensor, alpha: Tensor, members: Callable[[], Tensor | None]) -> tuple[Tensor, Tensor]:
         """V(s) = E Q'(s, a) + alpha_d H(choices) - alpha_c log pi(numbers), numbers sampled, choices in expectation."""
         log_probs, number, log_prob = self._sample(out, obs)
-        q = minimum(self.critic.target_forward(obs, number), members())
+        q = minimum(expected(self.critic.target_forward(obs, number), log_probs), members())
         entropy = choice_entropy(log_probs, log_prob)
-        value = expected(q, log_probs) + alpha[0] * entropy - alpha[1] * log_prob
+        value = q + alpha[0] * entropy - alpha[1] * log_prob
         return value, torch.stack((entropy.mean(), -log_prob.mean()))
 
     def critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,9 +72,9 @@ class MixedSAC(SACBase):
     def actor_loss(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of alpha_c log pi(numbers) - alpha_d H(choices) - E Q(s, a); the critics are constants."""
         log_probs, number, log_prob = self._sample(self.actor.each(obs), obs)  # [P, B, ...]
-        q = self._actor_q(self.critic.frozen(critic_obs, number).float())
+        q = self._actor_q(expected(self.critic.frozen(critic_obs, number).float(), log_probs))
         entropy = choice_entropy(log_probs, log_prob)
-        loss = (alpha[1] * log_prob - alpha[0] * entropy - expected(q, log_probs)).mean() * len(self.actor.params)
+        loss = (alpha[1] * log_prob - alpha[0] * entropy - q).mean() * len(self.actor.params)
         return loss, torch.stack((entropy.mean(), -log_prob.mean()))
 
     def critic_values(self, obs: Obs, action: Tensor, *, target: bool = False) -> Tensor:
@@ -102,15 +106,15 @@ class MixedSAC(SACBase):
 
     def _target_entropy_of(self, obs: Obs) -> Tensor:
         """A fraction of the largest entropy of the legal choices, and minus the count of continuous numbers."""
-        largest = torch.tensor(sum(math.log(n) for n in self.branches))
+        largest = torch.tensor(sum(math.log(n) for n in self.branches), device=self.device)
         if ACTION_MASK in obs and self.branches:
             legal = [own.sum(-1).clamp(min=1).float().log() for own in torch.split(obs[ACTION_MASK], list(self.branches), -1)]
             largest = torch.stack(legal).sum(0).mean()
-        return torch.stack((self.config.target_entropy_scale * largest, torch.tensor(self._target_entropy)))
+        return torch.stack((self.config.target_entropy_scale * largest, torch.tensor(self._target_entropy, device=self.device)))
 
     def _step_alpha(self, entropy: Tensor, alpha: Tensor, obs: Obs) -> dict[str, Tensor]:
         super()._step_alpha(entropy, alpha, obs)
-        return {"alpha": alpha[1], "alpha_discrete": alpha[0]}
+        return {"alpha": alpha[1], "alpha_discrete": alpha[0], "entropy": entropy[1].detach(), "entropy_discrete": entropy[0].detach()}
 
     def _greedy(self, out: Tensor, obs: Obs) -> Tensor:
         return ActionDistribution(self._actions, out, obs.get(ACTION_MASK)).mode()

@@ -7,6 +7,7 @@ bounded, and the result is the same whoever collects, however fast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -195,7 +196,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         last = self._streams * self._config.n_envs - 1
         if spread == 1 or not last:
             return amount
-        return tuple(amount * spread ** (env / last) for env in self._envs_of(number))
+        most = 1.0 if self._config.exploration_kind == "epsilon" else math.inf
+        return tuple(min(most, amount * spread ** (env / last)) for env in self._envs_of(number))
 
     def _exploration(self, env_steps: int) -> Exploration:
         if env_steps < self._config.start_steps:
@@ -309,13 +311,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.learner.normalize(self.moments)
 
     def weights(self) -> NDArray[np.float32]:
-        """Parameters of all networks, one after the other."""
-        return np.concatenate([network.vectors().ravel() for network in self.learner.networks().values()])
+        """Parameters of all networks that the policy is learned by, one after the other."""
+        return np.concatenate([network.vectors().ravel() for network in self.learner.main_networks().values()])
 
     def set_weights(self, weights: NDArray[np.float32]) -> None:
         """Replace all networks and their targets."""
         used = 0
-        for network in self.learner.networks().values():
+        for network in self.learner.main_networks().values():
             shape = network.vectors().shape
             size = int(np.prod(shape))
             network.reset(weights[used : used + size].reshape(shape))
@@ -366,6 +368,8 @@ def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolic
     """
     check_action_space(config.name, config.name, context)
     actions = context.actions
+    if getattr(config, "action_noise", 0.0) and not actions.continuous:
+        raise ConfigError(f"algorithm.action_noise is for actions in a Box; got {context.env.action_space}. Leave it out")
     on_windows = config.trains_on_windows(context.policy)
     make = partial(WindowLearner, config=config) if on_windows else cast("Any", config).make_learner
     learner: ReplayLearner = make(

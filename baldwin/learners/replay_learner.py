@@ -30,7 +30,10 @@ TD_ERROR = "td_error"
 """What an update reports of each transition [B] of a batch that was sampled by priorities."""
 BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
 IMAGE_BATCHES_PER_SAMPLE = 2
-NO_MEMORY = "hybrids train policies without memory so far: leave it out, or use algorithm.name=sac, td3, dqn, ppo or es"
+NO_MEMORY = (
+    "hybrids train policies without memory so far, and learners with a replay buffer only that of policy.memory, not of a module with a state_size: "
+    "leave it out, or use algorithm.name=sac, td3 or dqn with policy.memory, or ppo or es"
+)
 NO_VIRTUAL_BATCH_NORM = (
     "virtual batch normalisation is for strategies: a gradient learner would have to take its statistics at every update. Use norm: none"
 )
@@ -128,6 +131,10 @@ class ReplayLearner(ABC):
     @abstractmethod
     def networks(self) -> dict[str, StackedNetwork]:
         """The networks that are trained, by the names that metrics have."""
+
+    def main_networks(self) -> dict[str, StackedNetwork]:
+        """Those of them that choose and value actions: what populations recombine."""
+        return self.networks()
 
     @abstractmethod
     def train(self, sampler: BatchSampler, k: int) -> Metrics:

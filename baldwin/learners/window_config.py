@@ -72,6 +72,11 @@ class WindowConfig(ConfigModel):
             )
         if self.rescale_values and not self.rescalable:
             raise ValueError(f"algorithm.rescale_values: the entropy bonus of {name} is on the scale of rewards. Use it with dqn or td3")
+        critic = getattr(self, "critic", None)
+        if self.trains_on_windows(policy) and critic is not None and (critic.images is not None or critic.encoders is not None):
+            raise ValueError(
+                "algorithm.critic.images and critic.encoders: on windows of steps, critics see by the policy's encoders. Leave them out"
+            )
         if self.trains_on_windows(policy) and policy.kind != "mlp":
             raise ValueError(
                 f"policy.kind={policy.kind} is one network, of which critics cannot share the encoder. "

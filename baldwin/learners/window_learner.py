@@ -111,6 +111,10 @@ class WindowLearner(ReplayLearner):
             raise ConfigError(
                 "algorithm.rnd=action chooses among actions of one kind, and these have several parts. Use algorithm.rnd=reward"
             )
+        if options.rnd.kind == "action" and separate and self.encoder.is_trained:
+            raise ConfigError(
+                "algorithm.rnd=action knows what the critics see, and actors need the same encoder. Set algorithm.shared_encoder=true"
+            )
         own = features.n_outputs, n_actions, self.learner.branches, seed, self.device
         bonuses = {"curiosity": make_curiosity(options.curiosity, *own), "rnd": make_rnd(options.rnd, *own)}
         self._bonuses = {name: bonus for name, bonus in bonuses.items() if bonus}
@@ -119,17 +123,27 @@ class WindowLearner(ReplayLearner):
         self._prediction = (
             Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device) if options.prediction else None
         )
+        self.learner.followers = (*self.learner.followers, *(n for loss in self._siamese.values() for n in loss.networks().values()))
+        if options.siamese.kind == "atc" and options.siamese.steps > self._sequence + self.config.n_step - 1:
+            raise ConfigError(
+                f"algorithm.siamese.steps={options.siamese.steps} is more than the {self._sequence + self.config.n_step - 1} steps of a window "
+                "(sequence + n_step - 1). Set fewer, or a longer algorithm.sequence"
+            )
 
     def _make_encoder(self, features: Features, seed: int) -> Representation:
         return Representation(features, features.init(seeds.mix(seed, ENCODER_SEED)), self._options.encoder_lr, self.device)
 
     def networks(self) -> dict[str, StackedNetwork]:
-        """Those of the learner, and the encoders that have parameters."""
-        encoders = {"encoder": self.encoder} | ({"actor_encoder": self.actor_encoder} if self.actor_encoder is not self.encoder else {})
-        found = self.learner.networks() | {name: encoder for name, encoder in encoders.items() if encoder.is_trained}
+        """Those of the learner, the encoders that have parameters, and those of bonuses and auxiliary losses."""
+        found = self.main_networks()
         for part in self._parts().values():
             found |= part.networks()
         return found
+
+    def main_networks(self) -> dict[str, StackedNetwork]:
+        """Those of the learner, and the encoders that have parameters."""
+        encoders = {"encoder": self.encoder} | ({"actor_encoder": self.actor_encoder} if self.actor_encoder is not self.encoder else {})
+        return self.learner.networks() | {name: encoder for name, encoder in encoders.items() if encoder.is_trained}
 
     def _parts(self) -> dict[str, Any]:
         """Bonuses and losses that have networks of their own."""
@@ -175,8 +189,6 @@ class WindowLearner(ReplayLearner):
             for network in networks:
                 network.descend()
             report[f"{name}_loss"] = loss.detach()
-        for part in self._siamese.values():
-            part.soft_update(self.config.tau)
         critics.descend(total)
         return report
 

@@ -42,7 +42,16 @@ class Novelty:
         return score
 
     def choose(
-        self, act: ActionMap, explore: Exploration, amount: Amount, out: Tensor, mask: Tensor | None, rng: np.random.Generator, score: Score
+        self,
+        act: ActionMap,
+        explore: Exploration,
+        amount: Amount,
+        out: Tensor,
+        mask: Tensor | None,
+        rng: np.random.Generator,
+        score: Score,
+        *,
+        with_log_prob: bool = True,
     ) -> tuple[NDArray[np.float32], Tensor]:
         """The best-scored of `n_samples` draws of the policy for each row of its outputs, and the log-probability that this is executed."""
         rows, k = np.arange(len(out)), self.n_samples
@@ -54,12 +63,15 @@ class Novelty:
         drawn, scores = draw()
         best = scores.argmax(0)
         actions = drawn[best, rows]
+        if not with_log_prob:
+            return actions, torch.empty(0)
         if act.continuous:
             own = log_probs(act, explore, amount, out, mask, actions)
             _, others = draw()
             return actions, best_of_k_log_density(own, torch.from_numpy(scores[best, rows]), torch.from_numpy(others.T.copy()), k)
         choices = [np.full(len(out), n) for n in range(act.size)]
         probs = torch.stack([log_probs(act, explore, amount, out, mask, own).exp() for own in choices], -1)
+        probs = probs if mask is None else probs * mask
         all_scores = torch.from_numpy(np.stack([score(as_numbers(act, own)) for own in choices], -1))
         return actions, best_of_k_log_prob(probs, all_scores, torch.from_numpy(actions), k)
 

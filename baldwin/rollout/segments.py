@@ -386,7 +386,7 @@ def choose_actions(
         out, memory = forward(obs, memory)
     if job.novelty and features and job.explore != "random":
         score = job.novelty.score(features(obs, before)[0])
-        actions, log_prob = job.novelty.choose(act, job.explore, job.noise, out, mask, rng, score)
+        actions, log_prob = job.novelty.choose(act, job.explore, job.noise, out, mask, rng, score, with_log_prob=job.keep_log_prob)
         if job.keep_log_prob:
             record.log_probs.append(log_prob)
         return actions, memory

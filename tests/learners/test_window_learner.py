@@ -253,3 +253,32 @@ def test_every_learner_trains_on_windows(config: type[Any]) -> None:
 def test_an_encoder_is_needed_where_one_is_trained() -> None:
     with pytest.raises(ConfigError, match=r"this policy has none.*policy\.encoders"):
         learner(chosen={}, siamese="atc")
+
+
+def test_weights_of_a_population_leave_the_random_network_alone() -> None:
+    own = learner(rnd="reward", siamese="byol", prediction=True)
+    assert set(own.main_networks()) == {"critic", "actor", "encoder"}
+    assert set(own.networks()) > set(own.main_networks())
+
+
+def test_slow_projections_follow_with_the_slow_critics() -> None:
+    own = learner(DQNConfig, siamese="byol", target_update_interval=3, tau=1.0)
+    projection = own.networks()["siamese_projection"]
+    buffer = replay(own, discrete=True)
+    before = projection.target.clone()
+    own.train(buffer, 2)
+    assert torch.equal(projection.target, before)
+    own.train(buffer, 1)
+    assert not torch.equal(projection.target, before)
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "message"),
+    [
+        (SACConfig, {"siamese": {"kind": "atc", "steps": 9}}, "more than the 3 steps of a window"),
+        (SACConfig, {"rnd": "action", "shared_encoder": False}, "shared_encoder=true"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(config: type[Any], settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        learner(config, **settings)

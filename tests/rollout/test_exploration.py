@@ -48,3 +48,9 @@ def test_jobs_spread_the_noise_in_geometric_steps() -> None:
 def test_noise_and_corrected_targets_do_not_go_together() -> None:
     with pytest.raises(ConfigError, match="action_noise"):
         load_config(None, [], ["env.id=Pendulum-v1", "algorithm.name=sac", "algorithm.action_noise=0.1", "algorithm.target=retrace"])
+
+
+def test_random_actions_are_never_more_than_all() -> None:
+    own = ["env.id=CartPole-v1", "algorithm.name=dqn", "algorithm.n_envs=2", "algorithm.start_steps=0", "algorithm.exploration_spread=4"]
+    (job,) = build(load_config(None, [], own)).algorithm.ask(1)
+    assert job.noise == (1.0, 1.0)  # type: ignore[attr-defined]

@@ -50,6 +50,17 @@ def test_numbers_are_more_novel_than_those_of_the_policy() -> None:
     assert torch.isfinite(log_prob).all()
 
 
+def test_masked_choices_have_no_probability() -> None:
+    _, own = novelty(4)
+    act = ActionMap(spaces.Discrete(4), "tanh")
+    mask = torch.tensor([[True, True, False, False]]).expand(20_000, 4)
+    actions, log_prob = own.choose(
+        act, "epsilon", 1.0, torch.zeros(20_000, 4), mask, np.random.default_rng(0), own.score(torch.ones(20_000, 3))
+    )
+    for choice in np.unique(actions):
+        assert abs(float((actions == choice).mean()) - float(log_prob[actions == choice][0].exp())) < 0.015
+
+
 def test_training_with_it_is_exact_and_differs(tmp_path: Path) -> None:
     base = [
         *("env.id=Pendulum-v1", "algorithm.name=sac", "algorithm.start_steps=40", "algorithm.rollout_length=20", "algorithm.batch_size=8"),
