@@ -71,6 +71,7 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
 
     policy_defaults: ClassVar[dict[str, Any]] = OffPolicyConfig.policy_defaults | {"head": "gaussian"}
 
+    mutable: ClassVar[tuple[str, ...]] = ("trace_lambda",)
     rescalable: ClassVar[bool] = False
 
     name: Literal["sac"] = "sac"

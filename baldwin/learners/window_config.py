@@ -19,7 +19,6 @@ SEQUENCE_WITH_MEMORY = 16
 class WindowConfig(ConfigModel):
     """Windows of steps: `burn_in` steps ahead of a sampled one, `sequence` steps that are trained on, and `n_step` for their targets."""
 
-    mutable: ClassVar[tuple[str, ...]] = ("trace_lambda",)
     off_policy_targets: ClassVar[bool] = True  # the policy has the probabilities that corrected targets need
     rescalable: ClassVar[bool] = True  # values can be rescaled
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from threadpoolctl import ThreadpoolController
 
-from baldwin.ops.threads import one_numpy_thread
+from baldwin.ops.threads import _numpy_blas, one_numpy_thread
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_numpy_computes_on_one_thread_inside_only(fails: bool) -> None:
-    blas = ThreadpoolController().select(user_api="blas")
+    blas = _numpy_blas()
 
     def counts() -> set[int]:
         return {library.get_num_threads() for library in blas.lib_controllers}

@@ -114,7 +114,7 @@ def test_groups_are_exact_after_killed_workers(short: Run, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("executor", ["inline", "process"])
 def test_groups_are_exact_after_kill_nine(short: Run, tmp_path: Path, executor: str) -> None:
-    train_and_kill_twice([*PPO, TWO, *SHORT, f"executor.name={executor}"], tmp_path / "run", 0.2, "evolve")
+    train_and_kill_twice([*PPO, TWO, *SHORT, f"executor.name={executor}"], tmp_path / "run", short, 0.2, "evolve")
     assert [member["state_sha256"] for member in shown(tmp_path / "run")["members"]] == states(short)
     assert scores(tmp_path / "run")[-1]["score/listener"] == scores(short.directory.path)[-1]["score/listener"]
 
@@ -161,7 +161,7 @@ def test_a_group_that_failed_tries_again_with_another_seed() -> None:
     assert metrics["failed_members"] == 2
     again: Any = algorithm.ask(5)
     assert {job.seed for job in again}.isdisjoint({job.seed for job in jobs})  # type: ignore[attr-defined]
-    assert [job.parent for job in again] == [None, None]
+    assert [job.parent_sha256 for job in again] == ["", ""]
 
 
 def test_scores_of_groups_are_means_of_what_did_not_fail() -> None:

@@ -213,6 +213,8 @@ CHANGES: dict[str, dict[str, tuple[Any, list[str]]]] = {
         "target_subset": (1, []),
         "policy_delay": (3, []),
         "updates_per_step": (0.5, []),
+        "clip_epsilon": (1e-6, []),
+        "trace_lambda": (0.1, ["algorithm.target=retrace", "algorithm.n_step=3"]),
     },
     "td3": {
         "batch_size": (16, []),
@@ -226,6 +228,7 @@ CHANGES: dict[str, dict[str, tuple[Any, list[str]]]] = {
         "policy_delay": (3, []),
         "updates_per_step": (0.5, []),
         "exploration_noise": (0.5, []),
+        "clip_epsilon": (1e-6, []),
     },
     "es": {
         "episodes": (2, []),

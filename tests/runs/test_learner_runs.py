@@ -160,7 +160,7 @@ def test_what_auto_means_is_settled_when_a_run_begins(tmp_path: Path) -> None:
     [
         (["env.id=CartPole-v1", "algorithm.name=td3"], "td3 needs actions in a bounded Box; got Discrete(2)"),
         (["env.id=CartPole-v1", "algorithm.name=aes-rl"], "or use algorithm.learner=sac or algorithm.name=es"),
-        (["env.id=tests.toys.worlds:Choices", "algorithm.name=sac"], "sac needs a bounded Box or Discrete actions; got MultiDiscrete"),
+        (["env.id=tests.toys.worlds:Mixed", "algorithm.name=sac"], "sac needs choices or bounded boxes, also mixed; got Dict"),
         (["env.id=Hopper-v5", "algorithm.name=sac", "policy.head=deterministic"], "needs policy.squash=tanh and policy.head=gaussian"),
         (["env.id=Hopper-v5", "algorithm.name=td3", "algorithm.policy_dela=3"], "Did you mean 'policy_delay'?"),
         (

@@ -44,7 +44,7 @@ def test_any_number_of_workers_gives_the_same_hash(kind: str, tmp_path: Path) ->
 def test_kill_nine_and_resume_equals_the_unbroken_run(tmp_path: Path) -> None:
     options = [*COMMON, *RUNS["ppo"], "run.episodes=2", "stop.generations=6"]
     quiet = train_run(load_config(None, [], options), tmp_path / "quiet")
-    train_and_kill_twice(options, tmp_path / "killed", 0.2)
+    train_and_kill_twice(options, tmp_path / "killed", quiet, 0.2)
     assert shown(tmp_path / "killed")["params_sha256"] == quiet.params_sha256()
 
 

@@ -214,7 +214,6 @@ def test_pong_is_filmed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["algorithm.name=sac", "policy.memory=lstm"], "train policies without memory so far"),
         (["algorithm.name=aes-rl", "algorithm.learner=sac", "policy.memory=gru"], "train policies without memory so far"),
         (["algorithm.name=sac", "policy.images={norm: virtual-batch}"], "virtual batch normalisation is for strategies"),
         (["algorithm.name=es", "policy.encoders={camra: small}"], "no sensor 'camra'"),
