@@ -124,7 +124,7 @@ class DMControlEnv(gym.Env[Any, NDArray[Any]]):
         return self._draw(**FILM)
 
     def close(self) -> None:
-        """Free the simulator."""
+        """Free the memory of the simulator and of its renderer."""
         self._env.close()
 
     def _observe(self, step: Any) -> Observations:

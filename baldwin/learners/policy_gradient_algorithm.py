@@ -16,7 +16,7 @@ from baldwin.learners.experience import Experience, from_segment
 from baldwin.learners.learn_job import METRIC, LearnJob, PolicyGradientSpec
 from baldwin.learners.policy_gradient import PolicyGradientConfig, PolicyGradientLearner
 from baldwin.learners.reward_scaler import RewardScaler
-from baldwin.networks import make_network, stored_columns
+from baldwin.networks import make_network
 from baldwin.observations import VECTOR
 from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
@@ -105,7 +105,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
     def __init__(self, learner: PolicyGradientLearner, config: OnPolicyConfig, context: BuildContext, spec: PolicyGradientSpec) -> None:
         super().__init__()
         self.learner, self._config, self._context, self._spec = learner, config, context, spec
-        empty = np.empty((0, stored_columns(context.actions)), np.float32)
+        empty = np.empty((0, context.actions.columns), np.float32)
         self._tracker = EpisodeTracker(config.env_count, empty, context.env.obs)
         state_size = make_network(context.policy, context.env.obs, context.actions.outputs).state_size
         for env in range(config.env_count):

@@ -82,13 +82,8 @@ class RepresentationLoss(ABC):
         """The loss, times its weight; zero where the window has no real step."""
 
     def networks(self) -> dict[str, StackedNetwork]:
-        """The networks that are trained; after a backward pass of the loss, `descend` makes their Adam step."""
+        """The networks that are trained: `descend` makes their Adam step after a backward pass; their slow copies follow with the slow encoder."""
         return self._networks
-
-    def soft_update(self, tau: float) -> None:
-        """Slow copies follow."""
-        for network in self._networks.values():
-            network.soft_update(tau)
 
     def state_dict(self) -> State:
         """Networks, slow copies and optimisers; empty for a loss without networks of its own."""

@@ -71,6 +71,12 @@ class WindowConfig(ConfigModel):
             )
         if self.rescale_values and not self.rescalable:
             raise ValueError(f"algorithm.rescale_values: the entropy bonus of {name} is on the scale of rewards. Use it with dqn or td3")
+        if self.burn_in_gradient and not self.burn_in:
+            raise ValueError("algorithm.burn_in_gradient has no effect without algorithm.burn_in. Set both, or neither")
+        if self.actor_trains_encoder and not self.shared_encoder:
+            raise ValueError(
+                "algorithm.actor_trains_encoder is for a shared encoder: one of its own is always trained by the actor. Leave it out"
+            )
         critic = getattr(self, "critic", None)
         if self.trains_on_windows(policy) and critic is not None and (critic.images is not None or critic.encoders is not None):
             raise ValueError(

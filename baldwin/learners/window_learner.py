@@ -72,11 +72,6 @@ class Seen:
         self.features.grad = params.grad = None
         return gradient
 
-    def descend(self, gradient: Tensor) -> None:
-        """One Adam step of the encoder."""
-        self.encoder.params.grad = gradient
-        self.encoder.descend()
-
 
 class WindowLearner(ReplayLearner):
     """An encoder with memory, and a learner of its features."""
@@ -94,7 +89,7 @@ class WindowLearner(ReplayLearner):
         prioritized: PrioritizedConfig = config.prioritized or PrioritizedConfig()
         self._eta = prioritized.eta
         self.encoder = self._make_encoder(features, seed)
-        self.learner: TransitionLearner = without_encoders(config).make_learner(
+        self.learner: TransitionLearner = config.make_learner(
             head_of(policy), obs=feature_spec(features.n_outputs, obs), n_actions=n_actions, discrete=discrete, seed=seed
         )
         options = self._options
@@ -176,7 +171,7 @@ class WindowLearner(ReplayLearner):
         """One step of the encoders down the losses of critics (and actor), and of the auxiliary losses; what these report."""
         report: dict[str, Tensor] = {}
         if actor is not critics and actor.encoder.is_trained:
-            actor.descend(actor.take_gradient())
+            actor.encoder.descend(actor.take_gradient())
         if not critics.encoder.is_trained:
             return report
         main = total = critics.take_gradient()
@@ -189,7 +184,7 @@ class WindowLearner(ReplayLearner):
             for network in networks:
                 network.descend()
             report[f"{name}_loss"] = loss.detach()
-        critics.descend(total)
+        critics.encoder.descend(total)
         return report
 
     def _auxiliary_losses(self, given: Window) -> Iterator[tuple[str, Tensor, bool, list[StackedNetwork]]]:
@@ -376,13 +371,6 @@ def head_of(policy: PolicyConfig) -> PolicyConfig:
     return policy.model_copy(
         update={"encoders": {}, "images": EncoderConfig(), "memory": MemoryConfig(), "network": None, "normalize_obs": False}
     )
-
-
-def without_encoders(config: Any) -> Any:
-    """The config of the learner behind an encoder: its critics have none of their own."""
-    if not hasattr(config, "critic"):
-        return config
-    return config.model_copy(update={"critic": config.critic.model_copy(update={"images": None, "encoders": None})})
 
 
 def from_step(obs: Obs, first: int) -> Obs:

@@ -10,7 +10,6 @@ from baldwin.networks.distributions import (
     Sampler,
     make_sampler,
     spread_size,
-    stored_columns,
     to_environment,
 )
 from baldwin.networks.encoders import ENCODERS
@@ -61,6 +60,5 @@ __all__ = [
     "reference_of",
     "spread_size",
     "stack_trials",
-    "stored_columns",
     "to_environment",
 ]

@@ -245,16 +245,11 @@ def spread_size(actions: ActionMap) -> int:
     return sum(_box_sizes(actions))
 
 
-def stored_columns(actions: ActionMap) -> int:
-    """Numbers of a stored action."""
-    return actions.columns
-
-
 def to_environment(actions: ActionMap, stored: NDArray[Any]) -> NDArray[Any]:
     """What the environment takes, [k, ...], for stored actions [k, columns]."""
     space = actions.space
     if actions.parts:
-        sizes = np.cumsum([stored_columns(part) for part in actions.parts.values()])[:-1]
+        sizes = np.cumsum([part.columns for part in actions.parts.values()])[:-1]
         own = np.split(stored, sizes, 1)
         return actions.join_rows([to_environment(part, column) for part, column in zip(actions.parts.values(), own, strict=True)])
     if isinstance(space, spaces.Box):

@@ -16,7 +16,7 @@ from baldwin.learners import A2C, PPO, REINFORCE, A2CConfig, IMPALAConfig, PPOCo
 from baldwin.learners.actor_critic_loss import REPORTED
 from baldwin.learners.experience import Experience, from_segment, join
 from baldwin.learners.reward_scaler import RewardScaler
-from baldwin.networks import ActionMap, PolicyConfig, make_network, stored_columns
+from baldwin.networks import ActionMap, PolicyConfig, make_network
 from baldwin.observations import describe_observations, vector_spec
 from baldwin.ops import seeds
 from baldwin.ops.returns import gae, td_errors
@@ -37,7 +37,7 @@ def make(config: Any, space: Any = BOX, rewards: dict[str, float] | None = None,
 
 def experience(space: Any = BOX, count: int = 4, steps: int = 8, components: int = 1, seed: int = 0, memory: int = 0) -> Experience:
     rng = np.random.default_rng(seed)
-    columns = stored_columns(ActionMap(space, "clip", "deterministic"))
+    columns = ActionMap(space, "clip", "deterministic").columns
     action = rng.integers(0, 4, (count, steps, 1)) if space is CHOICES else rng.normal(size=(count, steps, columns))
     terminated, cut = rng.random((count, steps)) < 0.1, rng.random((count, steps)) < 0.1
     ends = np.argwhere(terminated | cut)

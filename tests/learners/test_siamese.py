@@ -104,7 +104,8 @@ def test_atc_learns_to_tell_what_comes_next() -> None:
         given = window(torch.stack((now, now @ turn), 1) @ encode.slow, torch.zeros(32, 1, 1))
         loss = part.loss(given, generator)
         minimize(loss, part.networks().values())
-        part.soft_update(0.05)
+        for network in part.networks().values():
+            network.soft_update(0.05)
         losses.append(loss.item())
     assert sum(losses[:5]) / 5 > 3.0
     assert sum(losses[-10:]) / 10 < 1.0
@@ -144,7 +145,8 @@ def test_slow_projections_follow(kind: str) -> None:
     minimize(part.loss(random_window(1), seeded()), part.networks().values())
     before, now = projection.target.clone(), projection.params.detach().clone()
     assert not torch.equal(before, now)
-    part.soft_update(0.25)
+    for network in part.networks().values():
+        network.soft_update(0.25)
     torch.testing.assert_close(projection.target, 0.75 * before + 0.25 * now)
 
 
@@ -220,7 +222,8 @@ def test_padding_is_not_read(kind: str) -> None:
 def test_a_saved_part_goes_on_exactly(kind: str) -> None:
     def train(part: RepresentationLoss, seed: int) -> None:
         minimize(part.loss(random_window(seed), seeded(seed)), part.networks().values())
-        part.soft_update(0.1)
+        for network in part.networks().values():
+            network.soft_update(0.1)
 
     part, copy = make(kind), make(kind)
     train(part, 1)

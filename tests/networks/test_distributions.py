@@ -14,7 +14,7 @@ from torch.distributions import Bernoulli, Categorical, Independent, Normal, Tan
 
 from baldwin.errors import ConfigError
 from baldwin.networks import ActionDistribution, ActionMap, mask_logits
-from baldwin.networks.distributions import stored_columns, to_environment
+from baldwin.networks.distributions import to_environment
 from tests.networks.test_any_space import nested
 
 MIXED = spaces.Dict(
@@ -96,7 +96,7 @@ def test_what_is_sampled_is_an_action_of_any_space(space: Any, seed: int) -> Non
     out = torch.randn(3, actions.outputs, generator=torch.Generator().manual_seed(seed))
     dist = ActionDistribution(actions, out)
     stored = dist.sample(np.random.default_rng(seed))
-    assert stored.shape == (3, stored_columns(actions))
+    assert stored.shape == (3, actions.columns)
     assert dist.log_prob(torch.from_numpy(stored)).shape == (3,)
     for action in to_environment(actions, stored):
         assert space.contains(action), (space, action)
