@@ -33,7 +33,7 @@ class LivePong:
         self._free = list(range(MAX_MATCHES))
 
     def begin(self, match: int, seed: int) -> None:
-        """A new game."""
+        """Give the match a free game, begun with this seed."""
         self._rows[match] = row = self._free.pop()
         self._games.begin([row], np.array([seed], np.uint64))
 

@@ -227,7 +227,7 @@ class _Link:
                 await self._socket.send(encode(message, PACKED))
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and with it all matches that are played over it."""
         if self._socket is not None and not self._loop.is_closed() and not self._loop.is_running():
             self._loop.run_until_complete(self._stop())
 

@@ -112,7 +112,7 @@ class SeparateGames:
         return {match: self._games[match].frame(own) for match, own in actions.items()}
 
     def observe(self, matches: Sequence[int], player: str) -> Any:
-        """[k, ...]"""
+        """What the player sees in each match, game by game [k, ...]."""
         return [self._games[match].observe(player) for match in matches]
 
     def result(self, match: int, player: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class ForwardCuriosity(Bonus):
         super().__init__(config.strength, {self.bonus_error: self._forward})
 
     def errors(self, steps: Steps) -> dict[str, Tensor]:
-        """The forward error."""
+        """Half the squared error of the predicted next features [M]."""
         return {self.bonus_error: half_squared_error(apply(self._forward, steps.features, steps.action), steps.next_features)}
 
 
@@ -68,7 +68,7 @@ class InverseCuriosity(Bonus):
         super().__init__(config.strength, {self.bonus_error: self._inverse})
 
     def errors(self, steps: Steps) -> dict[str, Tensor]:
-        """The inverse error."""
+        """How badly the action is explained by the features before and after it [M]."""
         return {self.bonus_error: action_error(apply(self._inverse, steps.features, steps.next_features), steps.action, self._discrete)}
 
 

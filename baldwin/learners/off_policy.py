@@ -147,7 +147,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     @property
     def gradient_steps(self) -> int:
-        """Critic updates made."""
+        """Updates of the critics since the start of training, those before a resume included."""
         return self.learner.updates
 
     def policy_state(self) -> Arrays:

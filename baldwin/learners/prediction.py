@@ -89,7 +89,7 @@ class Prediction:
         return self._networks
 
     def state_dict(self) -> State:
-        """Networks and optimisers."""
+        """Parameters and optimisers of transition, reward and decoder."""
         return save_networks(self._networks)
 
     def load_state_dict(self, state: State) -> None:

@@ -73,7 +73,7 @@ class RND(Bonus):
         self._set_inputs(Moments.empty(n_inputs))
 
     def errors(self, steps: Steps) -> dict[str, Tensor]:
-        """The predictor's error."""
+        """The squared error of the predictor against the random network [M]."""
         return {self.bonus_error: self._error(self._input_of(steps))}
 
     @torch.no_grad()

@@ -70,7 +70,7 @@ class NoEncoder(FlatEncoder):
         super().__init__((0,))
 
     def bind(self, tensors: Tensors) -> Encode:
-        """No features."""
+        """Zero numbers of every observation, [N, B, 0]."""
         return lambda x: x.flatten(2)[..., :0]
 
 

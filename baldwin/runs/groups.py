@@ -33,7 +33,7 @@ class EvaluateGroup:
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """One per episode."""
+        """Those of all its evaluation jobs, one for each episode."""
         return tuple(ticket for job in self.jobs for ticket in job.tickets)
 
     @property

@@ -52,6 +52,23 @@ def in_thread(start: Callable[[], Awaitable[str]], stop: Callable[[], Awaitable[
 
 
 @contextmanager
+def answered_by(handler: Callable[[Any], Awaitable[None]]) -> Iterator[str]:
+    """A server that answers every connection by this coroutine, which may break the protocol."""
+    made: list[Any] = []
+
+    async def start() -> str:
+        made.append(await serve(handler, "127.0.0.1", 0))
+        return f"ws://127.0.0.1:{made[0].sockets[0].getsockname()[1]}"
+
+    async def stop() -> None:
+        made[0].close()
+        await made[0].wait_closed()
+
+    with in_thread(start, stop) as url:
+        yield url
+
+
+@contextmanager
 def served(**options: Any) -> Iterator[tuple[LiveServer, str]]:
     server = LiveServer(LivePong, **({"rate": FAST} | options))
     with in_thread(server.start, server.close) as url:
@@ -194,17 +211,7 @@ def test_a_connection_that_is_cut_is_a_failure_of_its_match() -> None:
         await socket.send(json.dumps({"type": "turn", "player": "left", "turn": 0, "observation": [0.5] * 10}))
         await socket.recv()  # and hangs up
 
-    made: list[Any] = []
-
-    async def start() -> str:
-        made.append(await serve(rude, "127.0.0.1", 0))
-        return f"ws://127.0.0.1:{made[0].sockets[0].getsockname()[1]}"
-
-    async def stop() -> None:
-        made[0].close()
-        await made[0].wait_closed()
-
-    with in_thread(start, stop) as url:
+    with answered_by(rude) as url:
         env = MatchEnv(LiveWorld(url), "left")
         env.reset(seed=0)
         with pytest.raises(EnvironmentFailure, match="closed the connection in the middle of a match"):

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from websockets.asyncio.server import serve
 from websockets.sync.client import connect
 
 from baldwin.envs import live_packed
@@ -27,7 +26,7 @@ from baldwin.envs.matches import Turn as Deciding
 from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
 from examples.live_client import Catch
-from tests.envs.test_live import FAST, in_thread, served
+from tests.envs.test_live import FAST, answered_by, in_thread, served
 from tests.envs.test_live_clients import follow_ball
 
 PLAYERS = {player.name: player for player in PongWorld().players}
@@ -195,17 +194,7 @@ def test_a_world_that_hangs_up_ends_all_matches_and_the_next_ones_connect_again(
         await socket.send(msgpack.packb(pack_turns([turn(begin["match"], 0)])[0]))
         await socket.recv()  # an action, and hangs up
 
-    made: list[Any] = []
-
-    async def start() -> str:
-        made.append(await serve(rude, "127.0.0.1", 0))
-        return f"ws://127.0.0.1:{made[0].sockets[0].getsockname()[1]}"
-
-    async def stop() -> None:
-        made[0].close()
-        await made[0].wait_closed()
-
-    with in_thread(start, stop) as url:
+    with answered_by(rude) as url:
         env = MatchEnv(LiveWorld(url, frames="packed"), "left")
         for _ in range(2):
             env.reset(seed=0)
