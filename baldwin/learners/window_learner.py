@@ -93,10 +93,23 @@ class WindowLearner(ReplayLearner):
             head_of(policy), obs=feature_spec(features.n_outputs, obs), n_actions=n_actions, discrete=discrete, seed=seed
         )
         options = self._options
-        separate = not self._options.shared_encoder and "actor" in self.learner.networks()
+        separate = not options.shared_encoder and "actor" in self.learner.networks()
         self.actor_encoder = self._make_encoder(features, seeds.mix(seed, ENCODER_SEED)) if separate else self.encoder
         self.learner.followers = (self.encoder, self.actor_encoder) if separate else (self.encoder,)
         self.learner._generator = self._generator  # one stream of random numbers
+        self._check(options, obs, separate)
+        own = features.n_outputs, n_actions, self.learner.branches, seed, self.device
+        bonuses = {"curiosity": make_curiosity(options.curiosity, *own), "rnd": make_rnd(options.rnd, *own)}
+        self._bonuses = {name: bonus for name, bonus in bonuses.items() if bonus}
+        encode = None if self.state_size else self.encoder.encode
+        self._siamese = make_siamese(options.siamese, features.n_outputs, encode, self._q_of_numbers, seed, self.device)
+        self._prediction = (
+            Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device) if options.prediction else None
+        )
+        self.learner.followers = (*self.learner.followers, *(n for loss in self._siamese.values() for n in loss.networks().values()))
+
+    def _check(self, options: WindowConfig, obs: ObservationSpec, separate: bool) -> None:
+        """Refuse options that this policy, or these actions, cannot have."""
         if not self.encoder.is_trained and (options.prediction or options.siamese.kind != "none" or options.siamese.contrastive_q):
             raise ConfigError(
                 "algorithm.siamese and algorithm.prediction train an encoder, and this policy has none: its vectors are seen as they are. "
@@ -110,15 +123,6 @@ class WindowLearner(ReplayLearner):
             raise ConfigError(
                 "algorithm.rnd=action knows what the critics see, and actors need the same encoder. Set algorithm.shared_encoder=true"
             )
-        own = features.n_outputs, n_actions, self.learner.branches, seed, self.device
-        bonuses = {"curiosity": make_curiosity(options.curiosity, *own), "rnd": make_rnd(options.rnd, *own)}
-        self._bonuses = {name: bonus for name, bonus in bonuses.items() if bonus}
-        encode = None if self.state_size else self.encoder.encode
-        self._siamese = make_siamese(options.siamese, features.n_outputs, encode, self._q_of_numbers, seed, self.device)
-        self._prediction = (
-            Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device) if options.prediction else None
-        )
-        self.learner.followers = (*self.learner.followers, *(n for loss in self._siamese.values() for n in loss.networks().values()))
         if options.siamese.kind == "atc" and options.siamese.steps > self._sequence + self.config.n_step - 1:
             raise ConfigError(
                 f"algorithm.siamese.steps={options.siamese.steps} is more than the {self._sequence + self.config.n_step - 1} steps of a window "
@@ -170,7 +174,7 @@ class WindowLearner(ReplayLearner):
     def _train_encoders(self, critics: Seen, actor: Seen, given: Window) -> dict[str, Tensor]:
         """One step of the encoders down the losses of critics (and actor), and of the auxiliary losses; what these report."""
         report: dict[str, Tensor] = {}
-        if actor is not critics and actor.encoder.is_trained:
+        if actor is not critics and actor.features.grad is not None:  # the actor may wait for its turn
             actor.encoder.descend(actor.take_gradient())
         if not critics.encoder.is_trained:
             return report

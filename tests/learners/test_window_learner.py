@@ -282,3 +282,14 @@ def test_slow_projections_follow_with_the_slow_critics() -> None:
 def test_what_does_not_go_together_is_refused(config: type[Any], settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         learner(config, **settings)
+
+
+def test_an_encoder_of_the_actor_rests_with_the_actor() -> None:
+    """TD3 trains the actor every other time; in between not even Adam's momentum moves its encoder."""
+    own = learner(TD3Config, shared_encoder=False, policy_delay=2)
+    window = first_window(own, replay(own))
+    own.update(window)
+    own.update(window)
+    trained = own.actor_encoder.vectors()
+    own.update(window)
+    np.testing.assert_array_equal(own.actor_encoder.vectors(), trained)
