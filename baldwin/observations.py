@@ -21,6 +21,7 @@ from baldwin.errors import ConfigError, EnvironmentFailure, clean_text, nearest
 
 VECTOR = "vector"
 ACTION_MASK = "action_mask"
+PREVIOUS_ACTION = "previous_action"  # the sensor that env.previous_action adds
 RESERVED = (VECTOR, ACTION_MASK, "action")  # keys of an observation, and of what critics are given besides
 ONLY_SENSOR = "obs"  # the name of a space that has no parts
 MIN_IMAGE_SIDE = 5  # pixels; a smaller grid is a vector
@@ -334,6 +335,30 @@ def _leaves(space: gym.Space[Any], path: tuple[Any, ...]) -> Iterator[tuple[tupl
 
 def _bounds(space: gym.Space[Any]) -> tuple[float, float]:
     return (float(np.min(space.low)), float(np.max(space.high))) if isinstance(space, spaces.Box) else (0.0, 1.0)
+
+
+def no_action(space: gym.Space[Any]) -> NDArray[Any]:
+    """What `previous_action` shows before the first action: zeros."""
+    flat = spaces.flatten_space(space)
+    return np.zeros(flat.shape or (), flat.dtype)
+
+
+def flat_action(space: gym.Space[Any], action: Any) -> NDArray[Any]:
+    """What `previous_action` shows of an action: choices as one-hot vectors, numbers as they are."""
+    return np.asarray(spaces.flatten(space, action))
+
+
+def with_previous_action_space(space: gym.Space[Any], action_space: gym.Space[Any]) -> spaces.Dict:
+    """An observation space with the sensor `previous_action`."""
+    shape = spaces.flatten_space(action_space).shape or ()
+    own = space.spaces if isinstance(space, spaces.Dict) else {ONLY_SENSOR: space}
+    return spaces.Dict({**own, PREVIOUS_ACTION: spaces.Box(-np.inf, np.inf, shape, np.float32)})
+
+
+def with_previous_action(observation: Any, flat_action: NDArray[Any]) -> dict[str, Any]:
+    """An observation of such a space."""
+    own = observation if isinstance(observation, Mapping) else {ONLY_SENSOR: observation}
+    return {**own, PREVIOUS_ACTION: flat_action}
 
 
 def vector_spec(size: int) -> ObservationSpec:

@@ -94,7 +94,7 @@ class Batch(NamedTuple):
     next_obs: Observation  # after the window
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    steps: NDArray[np.int64]  # real length of the window
+    steps: NDArray[np.int64]  # real length of the window; in frames, where steps last several
     indices: NDArray[np.int64] | None = None  # of the rows, where they were sampled by priorities
     weights: NDArray[np.float32] | None = None  # of their losses, where they were sampled by priorities
 
@@ -111,6 +111,7 @@ class Windows(NamedTuple):
     memory: NDArray[np.float32]  # [..., S] of the policy before the first step that is there; empty without memory
     indices: NDArray[np.int64]  # [...] of the sampled rows
     weights: NDArray[np.float32] | None = None  # [...] of their losses, where they were sampled by priorities
+    elapsed: NDArray[np.int32] | None = None  # [..., T] frames of each step, where steps last several
 
 
 class Shared(NamedTuple):

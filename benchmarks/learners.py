@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,13 @@ import torch
 
 from baldwin.config import load_config
 from baldwin.learners import SAC, TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
+from baldwin.learners.off_policy import window_columns
+from baldwin.learners.sac import SACConfig
+from baldwin.learners.window_learner import WindowLearner
 from baldwin.networks import PolicyConfig
 from baldwin.observations import vector_spec
 from baldwin.ops.threads import cores, threads
-from baldwin.replay import ReplayBuffer
+from baldwin.replay import PREVIOUS_INDEX, Column, ReplayBuffer
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, start, train
 from benchmarks.tools import HERE, peer_python, spread, table
@@ -30,17 +33,21 @@ SB3 = ["stable-baselines3==2.9.2", "torch==2.13.0", "gymnasium[mujoco]==1.4.0", 
 UPDATES = 50
 
 
-def filled(rows: int, folder: Path | None = None) -> ReplayBuffer:
-    """A replay of noise, as large as HalfCheetah's."""
+def filled(rows: int, folder: Path | None = None, kept: Mapping[str, Column] | None = None) -> ReplayBuffer:
+    """A replay of noise, as large as HalfCheetah's; `kept`: columns besides, in which case there are episodes of 1,000 steps."""
     rng = np.random.default_rng(0)
-    replay = ReplayBuffer(replay_columns(vector_spec(OBS), np.empty((0, ACTIONS), np.float32)), rows, seed=0, folder=folder)
-    never = np.zeros(50_000, np.bool_)
+    columns = replay_columns(vector_spec(OBS), np.empty((0, ACTIONS), np.float32)) | dict(kept or {})
+    if folder:
+        folder.mkdir(exist_ok=True)
+    replay = ReplayBuffer(columns, rows, seed=0, folder=folder)
+    never = np.zeros(1000 if kept else 50_000, np.bool_)
+    others = {name: np.zeros((len(never), *c.shape), c.dtype) for name, c in (kept or {}).items() if name != PREVIOUS_INDEX}
     for _ in range(0, rows, len(never)):
         obs = rng.standard_normal((len(never) + 1, OBS), dtype=np.float32)
         action = rng.uniform(-1, 1, (len(never), ACTIONS)).astype(np.float32)
         reward = rng.standard_normal(len(never), dtype=np.float32)
         rows = {"action": action, "reward": reward, "terminated": never, "truncated": never}
-        replay.add(rows | {"obs/vector": obs[:-1], "next_obs/vector": obs[1:]})
+        replay.add(rows | others | {"obs/vector": obs[:-1], "next_obs/vector": obs[1:]})
     return replay
 
 
@@ -85,9 +92,9 @@ def theirs(kind: str, seconds: float, threads: int, what: str) -> float:
     return float(json.loads(done.stdout.splitlines()[-1])[what])
 
 
-def products(kind: str, hidden: list[int], batch: int) -> Callable[[], None]:
-    """The matrix products of one update, forward and backward, and nothing else."""
-    actor, critic = (OBS, *hidden, ACTIONS * (2 if kind == "sac" else 1)), (OBS + ACTIONS, *hidden, 1)
+def products(kind: str, hidden: list[int], batch: int, seen: int = OBS) -> Callable[[], None]:
+    """The matrix products of one update, forward and backward, and nothing else; `seen`: numbers of an observation."""
+    actor, critic = (seen, *hidden, ACTIONS * (2 if kind == "sac" else 1)), (seen + ACTIONS, *hidden, 1)
     # networks that go forward, of these with gradients of parameters, with gradients of inputs beyond the first layer
     plans = [(actor, 1, 0, 0), (critic, 2, 0, 0), (critic, 2, 2, 0)]
     plans += [(actor, 1, 1, 0), (critic, 2, 0, 2)] if kind == "sac" else []
@@ -150,6 +157,40 @@ def updates() -> None:
     table("One update, 256-256, batch 256", ["learner", "threads", "ms", "bare products ms", "share that is products"], rows)
 
 
+def recurrent() -> None:
+    """SAC with a GRU: 32 windows of 8 burn-in and 16 trained steps, against the products of GRU, actor and critics alone."""
+    size, windows, burn_in, sequence, hidden = 128, 32, 8, 16, 256
+    config = SACConfig(batch_size=windows, burn_in=burn_in, sequence=sequence, threads=1)
+    policy = PolicyConfig(
+        hidden=[hidden, hidden], activation="relu", init="torch", normalize_obs=False, head="gaussian", memory={"kind": "gru", "size": size}
+    )
+    made = WindowLearner(policy, config, obs=vector_spec(OBS), n_actions=ACTIONS, discrete=False, seed=1)
+    replay = filled(100_000, kept=window_columns(made.state_size, log_prob=False))
+    took = milliseconds(lambda: made.train(replay, 10), 10)
+    steps, batch = burn_in + sequence + 1, windows * sequence
+    gates = [(torch.randn(windows, OBS), torch.randn(OBS, 3 * size)), (torch.randn(windows, size), torch.randn(size, 3 * size))]
+
+    def memory() -> None:
+        for step in range(steps):  # by the network and its slow copy; backwards, both factors have a gradient, but not of observations
+            for a, b in gates:
+                a @ b
+                a @ b
+            if step >= burn_in:
+                for a, _ in gates:
+                    a.T @ torch.empty(windows, 3 * size)
+                torch.empty(windows, 3 * size) @ gates[1][1].T
+
+    behind = products("sac", [hidden, hidden], batch, size)
+    with threads(1):
+        bare = milliseconds(lambda: (memory(), behind()))
+    share = f"{statistics.median(bare) / statistics.median(took):.2f}"
+    table(
+        f"One update of SAC with a GRU of {size}, {windows} windows of {burn_in} + {sequence} steps, one thread",
+        ["ms", "bare products ms", "share that is products"],
+        [[spread(took, 2), spread(bare, 2), share]],
+    )
+
+
 def stacked() -> None:
     """Five individuals of CEM-RL, 400-300, batch 256, actor steps only."""
     replay, rows = filled(100_000), []
@@ -194,6 +235,7 @@ def going_on() -> None:
 
 def main(repeats: int, seconds: float) -> None:
     updates()
+    recurrent()
     stacked()
     going_on()
     speed(repeats, seconds)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from baldwin.learners.off_policy import window_columns
 from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from benchmarks.learners import filled
 from benchmarks.tools import HERE, peer_python, spread, table
 
 ROWS, BATCH, BATCHES, REPEATS = 1_000_000, 256, 50, 7
+WINDOWS, MEMORY_SIZE = 32, 128
 CPPRB = ["cpprb==11.0.0"]
 
 
@@ -33,6 +35,18 @@ def by_priority(replay: ReplayBuffer) -> Callable[[], None]:
             sampler.update_priorities(batch.indices[0], rng.exponential(size=BATCH))
 
     return work
+
+
+def of_windows(folder: Path) -> dict[str, Callable[[], object]]:
+    """Windows of 8 burn-in and 16 trained steps around every row, as recurrent learners draw them; episodes have 1,000 steps."""
+    replay = filled(ROWS, folder, window_columns(MEMORY_SIZE, log_prob=True))
+    sampler = PrioritizedSampler(replay, PrioritizedConfig(), seed=0)
+    return {
+        f"{WINDOWS} windows of 8 + 16 steps a call": lambda: [replay.sample_windows(1, WINDOWS, 8, 16) for _ in range(BATCHES)],
+        f"{WINDOWS} windows of 8 + 16 steps a call by priority": lambda: [
+            sampler.sample_windows(1, WINDOWS, 8, 16) for _ in range(BATCHES)
+        ],
+    }
 
 
 def uniform(replay: ReplayBuffer) -> None:
@@ -56,7 +70,7 @@ def main() -> None:
             f"{BATCHES} batches of {BATCH} a call, 5-step": lambda: replay.sample(BATCHES, BATCH, 5, 0.99),
             "one batch a call": lambda: uniform(replay),
             "one batch a call by priority, which is updated": by_priority(replay),
-        }
+        } | of_windows(Path(folder) / "windows")
         found: dict[str, list[float]] = {name: [] for name in works}
         theirs = cpprb()
         for repeat in range(REPEATS + 1):

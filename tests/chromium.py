@@ -18,6 +18,8 @@ from typing import Any
 
 from websockets.sync.client import connect
 
+from tests.patience import PATIENCE
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0"]
 
@@ -46,7 +48,7 @@ class Tab:
             raise RuntimeError(f"{code}: {found['exceptionDetails']}")
         return found["result"].get("value")
 
-    def wait_for(self, code: str, seconds: float = 90) -> None:
+    def wait_for(self, code: str, seconds: float = PATIENCE) -> None:
         """Until an expression is true; the deadline is for what never happens, not for slow machines."""
         end = time.monotonic() + seconds
         while not self.evaluate(code):
@@ -72,7 +74,7 @@ def open_tab(url: str) -> Iterator[Tab]:
         try:
             assert browser.stderr is not None
             address = next(found[1] for line in browser.stderr if (found := re.search(r"DevTools listening on ws://([^/]+)/", line)))
-            with urllib.request.urlopen(f"http://{address}/json/list", timeout=60) as answer:
+            with urllib.request.urlopen(f"http://{address}/json/list", timeout=PATIENCE) as answer:
                 target = next(tab for tab in json.load(answer) if tab["type"] == "page")
             with connect(target["webSocketDebuggerUrl"], max_size=None, compression=None, proxy=None) as socket:
                 tab = Tab(socket)

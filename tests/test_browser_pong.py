@@ -18,6 +18,7 @@ from baldwin.envs.pong import LEFT, RIGHT, PongGames
 from examples import browser_pong
 from tests.chromium import CHROMIUM, open_tab
 from tests.envs.test_live_clients import NODE, free_port
+from tests.patience import PATIENCE
 
 SMALL = ["policy.hidden=[8]", "algorithm.n_envs=4", "algorithm.block=4", "algorithm.rollout_length=16", "algorithm.steps_per_epoch=64"]
 CODE = Path(browser_pong.__file__).parent / "pong.js"
@@ -53,7 +54,7 @@ def test_a_policy_learns_in_the_browser_and_plays_its_user(page_url: str, tmp_pa
         assert tab.evaluate("page.decisions") > before
 
 
-def learning_steps(folder: Path, seconds: float = 120) -> float:
+def learning_steps(folder: Path, seconds: float = PATIENCE) -> float:
     """Updates of the policy in the run of this folder, when there are some; the deadline is for what never happens."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -21,6 +21,8 @@ def choose_backend(config: EnvConfig) -> str:
     """The backend that `auto` stands for: of those that serve the environment, the one with the highest priority."""
     if config.backend != AUTO:
         return config.backend
+    if config.previous_action:
+        return "gymnasium"  # a wrapper adds the sensor
     by_priority = sorted(BACKENDS, key=lambda name: -BACKENDS[name].priority)
     return next(name for name in by_priority if BACKENDS[name].serves(config))  # asking EnvPool imports it, which takes a second
 

@@ -18,6 +18,7 @@ from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, regi
 from baldwin.envs.match_env import ANY, MatchEnv, make_player
 from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import PREFIX, make_world
+from baldwin.envs.previous_action import PreviousAction
 from baldwin.envs.sampling import random_action
 from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.envs.vector_env import BACKENDS, Backend, EnvConfig, EnvSpec, Ids, OtherPlayers, StepResult, VectorEnv
@@ -159,7 +160,8 @@ def make_env(config: EnvConfig, **kwargs: Any) -> gym.Env[Any, Any]:
     """
     make, _ = maker(config)
     try:
-        return make(**kwargs)
+        env = make(**kwargs)
+        return PreviousAction(env) if config.previous_action else env
     except UserError:
         raise
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
@@ -184,8 +186,10 @@ def describe(config: EnvConfig) -> EnvSpec:
     env = make_env(config)
     try:
         obs_space, action_space = (_space(env, name, config) for name in ("observation_space", "action_space"))
-        if isinstance(env, dmc.DMControlEnv):
-            limit = limit or env.max_episode_steps
+        if isinstance(env.unwrapped, dmc.DMControlEnv):
+            limit = limit or env.unwrapped.max_episode_steps
+        if config.previous_action and isinstance(env.unwrapped, MatchEnv):
+            raise EnvironmentFailure(f"env.previous_action is for environments of one player; {config.id!r} is a world of several")
         obs_spec = describe_space(obs_space, action_space, config, _gives_masks(env))
         rewards, has_elapsed = _try_step(env, EnvSpec(obs_spec, action_space, limit, "gymnasium"))
         players, policy_players = len(env.world.players) if isinstance(env, MatchEnv) and find_world(config) else 1, 1

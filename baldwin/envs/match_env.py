@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World, check_alike, find_players
-from baldwin.envs.matches import DEADLINE, Matches, Turn
+from baldwin.envs.matches import DEADLINE, MAX_DECISIONS, Matches, Turn, no_turn
 from baldwin.errors import EnvironmentFailure
 from baldwin.observations import ACTION_MASK
 from baldwin.ops.seeds import mix
@@ -89,13 +89,14 @@ class MatchEnv(gym.Env[Any, Any]):
 
     def _go_on(self, actions: Mapping[Turn, Any], own: Turn) -> Step:
         """Let the others decide until something came for the player."""
-        while True:
+        for _ in range(MAX_DECISIONS):
             found = self._matches.act(actions, [own])
             if 0 in self._matches.failures:
                 raise EnvironmentFailure(self._matches.failures[0])
             if own in found:
                 return found[own]
             actions = {turn: self._choose(turn) for turn in self._matches.waiting if turn != own}
+        raise EnvironmentFailure(no_turn(own.player))
 
     def _choose(self, turn: Turn) -> Any:
         controller = self._matches.controller(turn)

@@ -24,6 +24,7 @@ from baldwin.observations import Observation
 T = TypeVar("T")
 
 DEADLINE = 60.0  # seconds until a world that does not answer is given up
+MAX_DECISIONS = 10_000  # of the others in turn, while a player gets none: then the match is given up
 QUIET_PASSES = 4  # of the event loop from an action to the turns that it calls for: act, tick, step, the end of act
 
 
@@ -192,6 +193,11 @@ class Matches:
     def _fail(self, number: int, why: str) -> None:
         self.failures[number] = why
         self.waiting = [turn for turn in self.waiting if turn.match != number]
+
+
+def no_turn(player: str) -> str:
+    """Why a match is given up in which only others decide."""
+    return f"{player} got no turn while the others decided {MAX_DECISIONS:,} times"
 
 
 async def _awaited(tick: Any) -> None:

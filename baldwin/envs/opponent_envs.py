@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.match_env import ANY
-from baldwin.envs.matches import Matches, Turn, close_worlds, step_result
+from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, step_result
 from baldwin.envs.vector_env import EnvSpec, Ids, OpponentPolicies, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation, take
@@ -81,7 +81,7 @@ class OpponentEnvs:
         """Let the others decide until something came for every learning player."""
         found: dict[Turn, Step] = {}
         playing = set(ids.tolist())
-        while True:
+        for _ in range(MAX_DECISIONS):
             missing = [self._own[n] for n in ids.tolist() if self._own[n] not in found and n not in self.failures]
             found |= self._matches.act(actions, missing)
             for match, reason in self._matches.failures.items():
@@ -90,6 +90,9 @@ class OpponentEnvs:
             if all(self._own[n] in found or n in self.failures for n in ids.tolist()):
                 return found
             actions = self._answers(others) if others else {}
+        for turn in missing:
+            self.failures.setdefault(turn.match, no_turn(turn.player))
+        return found
 
     def _answers(self, turns: list[Turn]) -> dict[Turn, Any]:
         """Actions of the members that play these."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
-from baldwin.envs.matches import Matches, Turn, close_worlds, step_result
+from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, step_result
 from baldwin.envs.vector_env import EnvSpec, Ids, OtherPlayers, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, take
@@ -91,7 +91,10 @@ class SelfPlayEnvs:
         """Take the actions, and go on until a copy has to decide in each of these matches."""
         lanes = {self._turn(lane): lane for lane in ids.tolist()}
         found: dict[Turn, Step] = {}
-        while missing := [turn for turn in lanes if turn not in found and not self._failed(turn.match)]:
+        for _ in range(MAX_DECISIONS):
+            missing = [turn for turn in lanes if turn not in found and not self._failed(turn.match)]
+            if not missing:
+                break
             found |= {turn: step for turn, step in self._matches.act(actions, missing).items() if turn in lanes}
             for match in {turn.match for turn in lanes} & set(self._matches.failures):
                 self._fail(match, self._matches.failures[match])
@@ -101,6 +104,9 @@ class SelfPlayEnvs:
             actions = self._answers([turn for turn in self._matches.waiting if turn.match in stuck])
             if not actions:
                 break
+        else:
+            for turn in missing:
+                self._fail(turn.match, no_turn(turn.player))
         deciding = set(self._matches.waiting)
         for turn, lane in lanes.items():
             self.deciding[lane] = turn in deciding

@@ -40,6 +40,10 @@ class EnvConfig(ConfigModel):
     )
     max_episode_steps: int | None = Field(None, gt=0, description="Overrides the environment's own time limit")
     frame_stack: int = Field(1, ge=1, le=64, description="Frames of each image that the policy sees, the newest last")
+    previous_action: bool = Field(
+        False,
+        description="The policy sees the action that it took before, as a sensor previous_action: choices as one-hot vectors, zeros at the start",
+    )
     channels: Channels = Field("auto", description="Which axis of an image holds its channels: first, last, or auto, the shorter one")
     ignore_sensors: list[str] = Field(default_factory=list, description="Parts of the observation that the policy does not see, by name")
     self_play: bool = Field(
@@ -69,6 +73,14 @@ class EnvConfig(ConfigModel):
             raise ValueError("frame_stack is for other environments: set env.atari.stack")
         if self.atari and ":" in self.id:
             raise ValueError(f"atari is for games of ALE, such as ALE/Pong-v5; got id={self.id}")
+        return self
+
+    @model_validator(mode="after")
+    def _previous_action_of_one_player(self) -> Self:
+        if self.previous_action and (self.players or self.self_play):
+            raise ValueError("previous_action is for environments of one player: leave it out, or players and self_play")
+        if self.previous_action and self.backend not in (AUTO, "gymnasium"):
+            raise ValueError(f"previous_action needs backend=gymnasium; got {self.backend}. Leave backend out")
         return self
 
     @model_validator(mode="after")

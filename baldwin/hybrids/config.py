@@ -25,17 +25,27 @@ def _refuse_delay(value: int) -> int:
     raise ValueError("hybrids never update critics and actor together, so that there is nothing to delay: leave policy_delay out")
 
 
+def _refuse_noise(value: bool) -> bool:
+    if value:
+        raise ValueError(
+            "noisy layers are for td3, sac and dqn alone: the individuals of a hybrid explore by their parameters. Leave noisy out"
+        )
+    return value
+
+
 NO_PRIORITIES = (
     "prioritised replay is for td3, sac and dqn alone: critics and actors of a hybrid sample in several processes at once, "
     "which would have to share the priorities. Leave prioritized out"
 )
 NoDelay = Annotated[int, AfterValidator(_refuse_delay)]
+NoNoise = Annotated[bool, AfterValidator(_refuse_noise)]
 
 
 class HybridLearnerConfig(ActorCriticConfig):
     """What the update of every learner is within a hybrid."""
 
     policy_delay: NoDelay = Field(1, exclude=True)
+    noisy: NoNoise = Field(False, exclude=True)
     critic: HybridCriticConfig = HybridCriticConfig()
     threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
 

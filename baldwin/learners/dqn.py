@@ -32,7 +32,6 @@ from baldwin.networks.noisy import NoisyNetwork
 from baldwin.networks.numpy_mlp import MAX_NUMPY_SIZE
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
 from baldwin.ops import seeds
-from baldwin.ops.noisy import factorized_noise
 from baldwin.ops.schedules import scheduled
 from baldwin.ops.threads import one_numpy_thread
 from baldwin.ops.value_loss import huber_loss
@@ -133,6 +132,9 @@ class DQN(TransitionLearner):
         q = self._q(batch.obs).gather(-1, batch.action[:, None]).squeeze(-1)
         return mean_loss("huber", q, y, batch.weights), q, y
 
+    def _q_and_target(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
+        return self.loss(batch)[1:]
+
     @torch.no_grad()
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Q' of the greedy action, and of these; the greedy policy takes an action with probability 1 or 0."""
@@ -186,9 +188,8 @@ class DQN(TransitionLearner):
         """The parameters that collect a segment: noisy ones with noise of their own."""
         if not self._noisy:
             return super().acting_vector(number)
-        mean, sigma = np.split(self.q_network.vectors()[0], 2)
         rng = seeds.generator(self._seed, seeds.Stream.EXPLORE, number, 1)
-        return np.asarray((mean + sigma * factorized_noise(rng, self._shapes))[self._actor_rows], np.float32)
+        return self._noisy.noisy_vector(self.q_network.vectors()[0], rng)[self._actor_rows]
 
     @torch.no_grad()
     def q_values(self, obs: Observation, action: NDArray[Any] | None = None, actor_obs: Observation | None = None) -> NDArray[np.float32]:
@@ -216,11 +217,6 @@ class DQN(TransitionLearner):
             return out
         advantage, value = out[..., : self._n_actions], out[..., self._n_actions :]
         return value + advantage - advantage.mean(-1, keepdim=True)
-
-    def _draw_noise(self, which: int) -> None:
-        """Noise of its own for each pass of an update."""
-        if self._noisy:
-            self._noisy.draw_noise(seeds.generator(self._seed, seeds.Stream.LEARN, self.updates, which))
 
 
 def _legal(q: Tensor, obs: Obs) -> Tensor:

@@ -31,6 +31,7 @@ class OpenEpisode:
     total_reward: float = 0.0
     discounted_return: float = 0.0
     length: int = 0
+    frames: int = 0  # as many, unless steps last several
     start: tuple[Observation, NDArray[Any]] | None = None  # first observation [1, ...], with all frames, and action
     memory: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))  # of the policy, [S]
 
@@ -107,7 +108,10 @@ class EpisodeTracker:
             if episode.start is None and self._learner:
                 episode.start = (self._first_obs(rows, start), rows["action"][start].copy())
             episode.total_reward += float(reward.sum())
-            episode.discounted_return += float((gamma ** (episode.length + np.arange(len(reward))) * reward).sum())
+            frames = rows["elapsed"][start:stop] if "elapsed" in rows else np.ones(len(reward), np.int64)
+            age = episode.frames + np.cumsum(frames) - frames  # before each step
+            episode.discounted_return += float((gamma**age * reward).sum())
+            episode.frames += int(frames.sum())
             episode.length += len(reward)
             episode.actions.append(rows["action"][start:stop].copy())
             episode.last_index = last_index
@@ -162,7 +166,7 @@ class EpisodeTracker:
         obs, action = episode.start
         realised = episode.discounted_return
         if truncated_at is not None:
-            realised += self._learner.config.gamma**episode.length * float(self._learner.q_values(truncated_at)[0])
+            realised += self._learner.config.gamma**episode.frames * float(self._learner.q_values(truncated_at)[0])
         return float(self._learner.q_values(obs, action[None])[0]) - realised
 
     def _episode_state(self, env: int) -> State:
@@ -175,6 +179,7 @@ class EpisodeTracker:
             "total_reward": e.total_reward,
             "discounted_return": e.discounted_return,
             "length": e.length,
+            "frames": e.frames,
             "start": start,
             "memory": e.memory,
         }

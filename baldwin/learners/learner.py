@@ -23,6 +23,7 @@ from baldwin.learners.replay_learner import (
     mean_loss,
 )
 from baldwin.networks import EncoderConfig, NetworkConfig, Obs, PolicyConfig, StackedNetwork, make_network
+from baldwin.networks.noisy import NoisyNetwork
 from baldwin.observations import Observation, ObservationSpec, map_arrays
 from baldwin.ops import seeds
 from baldwin.ops.threads import MAX_AUTO_THREADS, cores
@@ -55,6 +56,9 @@ class ActorCriticConfig(LearnerConfig):
     critic: CriticConfig = CriticConfig()
     actor_lr: PositiveFloat = 3e-4
     critic_lr: PositiveFloat = 3e-4
+    noisy: bool = Field(
+        False, description="Explore by learned noise in the actor's linear layers, new for every segment; td3: instead of noise on actions"
+    )
     clip_epsilon: PositiveFloat | None = Field(
         None,
         description="Continuous actions: how far Q may be from its slow copy before the loss stops pulling it away. It then moves by "
@@ -96,7 +100,9 @@ class Learner(TransitionLearner):
         self._n_actions = n_actions
         super().__init__(policy, config, obs=obs, seed=seed)
         actor_net = check_trainable(make_network(policy, obs, n_outputs), policy)
-        self.actor = StackedNetwork(actor_net, actor_net.init(seed)[None], config.actor_lr, self.device)
+        self._noisy = NoisyNetwork(actor_net) if config.noisy else None
+        trained = self._noisy or actor_net
+        self.actor = StackedNetwork(trained, trained.init(seed)[None], config.actor_lr, self.device)
         count, n_inputs, n_values = critics
         critic_net = make_network(config.critic.like(policy), obs, n_values, n_inputs)
         if critic_net.state_size:
@@ -136,12 +142,21 @@ class Learner(TransitionLearner):
         )
 
     def set_actor(self, vectors: NDArray[np.float32]) -> None:
-        """Replace the actor by this policy [D], or these [P, D]: parameters and targets, with a fresh optimiser."""
-        self.actor.reset(np.atleast_2d(vectors))
+        """Replace the actor by this policy [D], or these [P, D]: parameters and targets, with a fresh optimiser. Learned noise stays."""
+        rows = np.atleast_2d(vectors)
+        sigma = self.actor.vectors()[:, rows.shape[1] :]  # of noisy layers, else nothing
+        self.actor.reset(np.concatenate([rows, np.repeat(sigma[:1], len(rows), 0)], 1))
 
     def actor_vectors(self) -> NDArray[np.float32]:
-        """The actors' parameters [P, D]."""
-        return self.actor.vectors()
+        """The actors' parameters [P, D], without noise."""
+        vectors = self.actor.vectors()
+        return np.split(vectors, 2, 1)[0] if self._noisy else vectors
+
+    def acting_vector(self, number: int) -> NDArray[np.float32]:
+        """The parameters that collect a segment: those of noisy layers with noise of their own."""
+        if not self._noisy:
+            return super().acting_vector(number)
+        return self._noisy.noisy_vector(self.actor.vectors()[0], seeds.generator(self._seed, seeds.Stream.EXPLORE, number, 1))
 
     def state_dict(self) -> State:
         """Networks, optimisers and counters; observation statistics belong to whoever calls `normalize`."""
@@ -176,6 +191,8 @@ class Learner(TransitionLearner):
 
         `actor_obs`: what the actor sees, if that is something else.
         """
+        if self._noisy:
+            self._noisy.clear_noise()
         x = self._prepare(obs)
         seen = x if actor_obs is None else self._prepare(actor_obs)
         chosen = self._greedy(self.actor.split(seen), x) if action is None else torch.from_numpy(np.array(action)).to(self.device)

@@ -21,7 +21,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext, FailureLimits
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.learners.episode_tracker import EpisodeTracker
-from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner
+from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner, TransitionLearner
 from baldwin.learners.spec import LearnerSpec
 from baldwin.learners.window_config import WindowConfig
 from baldwin.learners.window_learner import WindowLearner
@@ -29,7 +29,7 @@ from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.opponents import OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
-from baldwin.replay import LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.replay import ELAPSED, LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from baldwin.rollout import MEMORY, NEXT_OBS, OBS, Amount, CollectJob, Exploration, final_observations, transitions
 from baldwin.rollout.novelty import Novelty
 from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
@@ -103,6 +103,10 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
         """The policy's head must fit, and the buffer must hold what the kept checkpoints could sample."""
         check_head(self.name, self.policy_defaults.get("head", "deterministic"), policy)
         self.check_windows(self.name, policy)
+        if self.prioritized and self.prioritized.initial == "td-error" and self.trains_on_windows(policy):
+            raise ValueError(
+                "algorithm.prioritized.initial=td-error is for single transitions: the steps that a window's error needs come later. Use max"
+            )
         span = generations_kept * self.real_steps_per_epoch
         if span > self.checkpoint_slack:
             raise ValueError(
@@ -121,6 +125,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         super().__init__()
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
         self._priorities = make_priorities(replay, config.prioritized, context.seed) if config.prioritized else None
+        self._starts_by_td_error = bool(config.prioritized and config.prioritized.initial == "td-error")
         self._novelty = learner.novelty() if isinstance(learner, WindowLearner) else None  # as it was at the start
         self._streams = 1 + config.actor_lag
         self._memory_size = learner.state_size if isinstance(learner, WindowLearner) else 0
@@ -245,6 +250,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         final_obs = final_observations(outcome.arrays)
         for n, (env, rows) in enumerate(zip(self._envs_of(outcome.ticket), transitions(outcome.arrays), strict=True)):
             last = self.replay.add(rows, self._tracker.last_index(env))
+            if self._priorities and self._starts_by_td_error:
+                new = np.arange(last + 1 - len(rows["reward"]), last + 1)
+                stored = self.replay.view().rows(new[None], self._config.n_step, self._config.gamma)
+                self._priorities.update_priorities(new, cast("TransitionLearner", self.learner).td_errors(stored))
             self._tracker.add_steps(env, rows, last, final_obs)
             if self._memory_size:
                 self._tracker.remember(env, outcome.arrays[MEMORY][n])
@@ -393,6 +402,7 @@ def make_replay(context: BuildContext, buffer_size: int, slack: int, kept: Mappi
         ConfigError: it does not fit.
     """
     columns = replay_columns(context.env.obs, context.actions.empty_actions()) | dict(kept or {})
+    columns |= {ELAPSED: Column("<i4")} if context.env.has_elapsed else {}
     try:
         return ReplayBuffer(columns, buffer_size, seed=context.seed, folder=context.folder, slack=slack, shared=context.shared_files)
     except (MemoryError, ValueError, OverflowError) as error:

@@ -18,6 +18,7 @@ from baldwin.config_base import ConfigModel
 from baldwin.envs import EnvSpec
 from baldwin.errors import ConfigError, Diverged
 from baldwin.networks import Network, Normalizer, Obs, PolicyConfig, StackedNetwork
+from baldwin.networks.noisy import NoisyNetwork
 from baldwin.observations import Observation, ObservationSpec
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
@@ -28,6 +29,7 @@ from baldwin.types import Batch, Metrics, State
 
 TD_ERROR = "td_error"
 """What an update reports of each transition [B] of a batch that was sampled by priorities."""
+FIRST_ERRORS = 1  # random numbers of `td_errors`, apart from those of updates
 BATCHES_PER_SAMPLE = 64  # more in one call would only take memory
 IMAGE_BATCHES_PER_SAMPLE = 2
 NO_MEMORY = (
@@ -207,18 +209,22 @@ class ReplayLearner(ABC):
             at_once = 1
         for first in range(0, k, at_once):
             sampled = sampler.sample(min(at_once, k - first), rows * config.batch_size, config.n_step, config.gamma)
-            obs, next_obs = self._prepare(sampled.obs), self._prepare(sampled.next_obs)
-            action, reward, terminated, steps = (
-                torch.from_numpy(np.ascontiguousarray(a)).to(self.device)
-                for a in (sampled.action, sampled.reward, sampled.terminated, sampled.steps)
-            )
-            discount = bootstrap_discount(config.gamma, steps, terminated)
-            for n in range(len(reward)):
-                pick = {key: x[n] for key, x in obs.items()}, {key: x[n] for key, x in next_obs.items()}
-                batch = TensorBatch(pick[0], action[n], reward[n], pick[1], discount[n])
-                if sampled.indices is not None and sampled.weights is not None:
-                    batch = batch._replace(indices=sampled.indices[n], weights=torch.from_numpy(sampled.weights[n]).to(self.device))
-                yield batch
+            yield from self._tensor_batches(sampled)
+
+    def _tensor_batches(self, sampled: Batch) -> Iterator[TensorBatch]:
+        """Batches [k, B, ...] one by one, as the losses need them."""
+        obs, next_obs = self._prepare(sampled.obs), self._prepare(sampled.next_obs)
+        action, reward, terminated, steps = (
+            torch.from_numpy(np.ascontiguousarray(a)).to(self.device)
+            for a in (sampled.action, sampled.reward, sampled.terminated, sampled.steps)
+        )
+        discount = bootstrap_discount(self.config.gamma, steps, terminated)
+        for n in range(len(reward)):
+            pick = {key: x[n] for key, x in obs.items()}, {key: x[n] for key, x in next_obs.items()}
+            batch = TensorBatch(pick[0], action[n], reward[n], pick[1], discount[n])
+            if sampled.indices is not None and sampled.weights is not None:
+                batch = batch._replace(indices=sampled.indices[n], weights=torch.from_numpy(sampled.weights[n]).to(self.device))
+            yield batch
 
     def _prepare(self, obs: Observation) -> Obs:
         """Raw observations as normalised tensors; images and masks stay as they are."""
@@ -242,6 +248,7 @@ class TransitionLearner(ReplayLearner):
         super().__init__(policy, config, obs=obs, seed=seed)
         self.branches: tuple[int, ...] = ()  # choices of each discrete part of an action
         self.followers: Sequence[StackedNetwork] = ()  # whose slow copies move when those of the critics do
+        self._noisy: NoisyNetwork | None = None  # what acts, if its layers have learned noise
 
     @abstractmethod
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:
@@ -250,6 +257,18 @@ class TransitionLearner(ReplayLearner):
     @abstractmethod
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Values of states [B, ...], as critics and actor see them; with `of_actions`, also of these actions, and their log-probabilities."""
+
+    @abstractmethod
+    def _q_and_target(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
+        """Values [N, B], or [B], of the batch's actions, and what they should be, [B]."""
+
+    @torch.no_grad()
+    def td_errors(self, batches: Batch) -> NDArray[np.float32]:
+        """|Q - y| [k B] of batches [k, B, ...], the mean over the critics as they are now."""
+        with self._compute_context():
+            self._generator.manual_seed(seeds.mix(self._seed, seeds.Stream.LEARN, self._calls, FIRST_ERRORS))
+            found = [mean_error(*self._q_and_target(batch)) for batch in self._tensor_batches(batches)]
+        return np.asarray(torch.cat(found).cpu().numpy())
 
     def action_numbers(self, action: Tensor) -> Tensor:
         """Stored actions as numbers [..., A]: choices as one-hot vectors, then what is continuous."""
@@ -262,6 +281,11 @@ class TransitionLearner(ReplayLearner):
     @abstractmethod
     def critic_values(self, obs: Obs, action: Tensor, *, target: bool = False) -> Tensor:
         """Values [N, B] of actions by each critic, or by their slow copies."""
+
+    def _draw_noise(self, which: int) -> None:
+        """Noise of its own for each pass of an update through noisy layers."""
+        if self._noisy:
+            self._noisy.draw_noise(seeds.generator(self._seed, seeds.Stream.LEARN, self.updates, which))
 
     def _update_targets(self, critic: StackedNetwork) -> None:
         """Slow copies of the critics, and of what they see by, move by tau."""
@@ -297,7 +321,12 @@ def td_errors(batch: TensorBatch, q: Tensor, y: Tensor) -> dict[str, Tensor]:
     """|Q - y| [B], the mean over the critics [N, B], as a report; nothing where no priorities are kept."""
     if batch.indices is None:
         return {}
-    return {TD_ERROR: (q - y).detach().float().abs().view(-1, len(y)).mean(0)}
+    return {TD_ERROR: mean_error(q, y)}
+
+
+def mean_error(q: Tensor, y: Tensor) -> Tensor:
+    """|Q - y| [B], the mean over the critics [N, B]."""
+    return (q - y).detach().float().abs().view(-1, len(y)).mean(0)
 
 
 def detached(obs: Obs) -> Obs:

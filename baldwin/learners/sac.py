@@ -147,14 +147,19 @@ class SACBase(Learner):
 
     def targets(self, batch: TensorBatch, alpha: Tensor, by_target_policy: bool = False) -> tuple[Tensor, Tensor]:
         """y = r + discount V(s') [B], and the entropy of the policy there."""
+        self._draw_noise(0)
         with torch.no_grad():
             next_out = self.actor.split(batch.next_obs, target=True) if by_target_policy else self.actor.each(only(batch.next_obs))[0]
             value, entropy = self.soft_values(batch.next_obs, next_out, alpha, self._subset)
             return batch.reward + batch.discount * value, entropy
 
+    def _q_and_target(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
+        return self.critic_values(batch.obs, batch.action), self.targets(batch, self._alpha())[0]
+
     @torch.no_grad()
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Soft values of states and, by the same critics of the ensemble, of actions."""
+        self._draw_noise(0)
         out, alpha = self.actor.each(only(actor_obs))[0], self._alpha()
         members = self._subset()
         value, _ = self.soft_values(obs, out, alpha, lambda: members)
@@ -231,6 +236,7 @@ class SACBase(Learner):
         return {"critic_loss": loss.detach(), "q_mean": q.detach()} | report | td_errors(batch, q, y)
 
     def _step_actor(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> dict[str, Tensor]:
+        self._draw_noise(1)
         loss, entropy = self.actor_loss(obs, critic_obs, alpha)
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params), "entropy": entropy.detach()}

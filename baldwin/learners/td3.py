@@ -44,9 +44,14 @@ class TD3Config(OffPolicyConfig, TD3UpdateConfig):
     start_steps: int = Field(25_000, ge=0, description="Random actions and no updates until then")
     exploration_noise: float = Field(0.1, ge=0, description="Standard deviation of the noise on actions while collecting")
 
+    @property
+    def exploration_kind(self) -> Literal["noise", "sample", "epsilon", "greedy"]:
+        """By noise on actions, or in the layers of the actor."""
+        return "greedy" if self.noisy else "noise"
+
     def exploration_at(self, env_steps: int) -> float:
         """The standard deviation of the noise on actions, the same at all times."""
-        return self.exploration_noise
+        return 0.0 if self.noisy else self.exploration_noise
 
 
 class TD3(Learner):
@@ -84,6 +89,7 @@ class TD3(Learner):
 
     def update_actor(self, obs: Obs, critic_obs: Obs | None = None) -> dict[str, Tensor]:
         """Actors alone, each with a batch of its own [P, B, ...]; `critic_obs` is what the critics see of it, if that is something else."""
+        self._draw_noise(1)
         loss = self.actor_loss(obs, obs if critic_obs is None else critic_obs)
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params)}
@@ -92,9 +98,13 @@ class TD3(Learner):
         """y = r + discount min Q'(s', smoothed pi'(s')) [B]."""
         return batch.reward + batch.discount * self.target_values(batch.next_obs, batch.next_obs, batch.action, of_actions=False).value
 
+    def _q_and_target(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
+        return self.critic_values(batch.obs, batch.action), self.targets(batch)
+
     @torch.no_grad()
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """V(s) = min Q'(s, smoothed pi'(s)). A deterministic policy has no probabilities, so that there are no others."""
+        self._draw_noise(0)
         chosen = torch.tanh(self.actor.split(actor_obs, target=True))
         noise = torch.randn(chosen.shape, generator=self._generator, device=self.device)
         chosen = smooth_target_action(chosen, noise, self.config.target_noise, self.config.target_noise_clip)

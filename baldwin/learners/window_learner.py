@@ -302,7 +302,8 @@ class WindowLearner(ReplayLearner):
                 torch.from_numpy(np.ascontiguousarray(a)).to(self.device)
                 for a in (windows.action, windows.reward, windows.terminated, windows.valid, windows.log_prob, windows.memory)
             )
-            discount = config.gamma * (~terminated).float()
+            frames = 1.0 if windows.elapsed is None else torch.from_numpy(windows.elapsed).to(self.device)
+            discount = config.gamma**frames * (~terminated).float()
             for n in range(count):
                 yield TensorWindow(
                     {key: x[n] for key, x in obs.items()},

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from baldwin.networks.actions import ActionMap
 from baldwin.networks.config import PolicyConfig
 from baldwin.networks.network import Inputs, initial_state, make_network
-from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
+from baldwin.observations import (
+    ACTION_MASK,
+    PREVIOUS_ACTION,
+    VECTOR,
+    Observation,
+    ObservationSpec,
+    flat_action,
+    no_action,
+    with_previous_action,
+)
 from baldwin.ops.moments import Moments
 
 REFERENCE = "reference/"
@@ -104,6 +113,8 @@ class GreedyPolicy(nn.Module):
         """`arrays`: `params` [D], `obs_moments`, and what else the policy was saved with."""
         super().__init__()
         self._spec, self._normalize = spec, Normalizer(config, Moments.unpack(arrays["obs_moments"]))
+        self._action_space = action_space
+        self._sees_actions = isinstance(spec.space, gym.spaces.Dict) and PREVIOUS_ACTION in spec.space.spaces
         self.action_map = ActionMap(action_space, config.squash, config.head)
         self._network = make_network(config, spec, self.action_map.outputs)
         if reference := reference_of(arrays):
@@ -117,6 +128,7 @@ class GreedyPolicy(nn.Module):
         self._state = initial_state(self._network, 1, 1)
         self._seen = ObservationBuffer(self._spec, 1)
         self._begun = False
+        self._previous_action = no_action(self._action_space) if self._sees_actions else np.empty(0)
 
     def forward(self, obs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
         """Network outputs [B, out] and the next state for raw observations [B, ...] and states [B, S]."""
@@ -126,10 +138,17 @@ class GreedyPolicy(nn.Module):
 
     @torch.inference_mode()
     def act(self, obs: Any, info: Mapping[str, Any] | None = None) -> Any:
-        """The greedy action for the next observation of an episode. `info` is only read for its `action_mask`."""
+        """The greedy action for the next observation of an episode. `info` is only read for its `action_mask`.
+
+        A `previous_action` that the observation does not have is the action that was returned before.
+        """
+        if self._sees_actions and not (isinstance(obs, Mapping) and PREVIOUS_ACTION in obs):
+            obs = with_previous_action(obs, self._previous_action)
         (self._seen.advance if self._begun else self._seen.begin)(slice(None), self._spec.read(obs, info))
         self._begun = True
         out, state = self(self._seen.tensors, self._state[0])
         self._state = state[None]
         action = self.action_map(out, mask=self._seen.tensors.get(ACTION_MASK))[0]
+        if self._sees_actions:
+            self._previous_action = flat_action(self._action_space, action)
         return action.item() if isinstance(action, np.generic) else action

@@ -32,6 +32,11 @@ class NoisyNetwork:
         """New noise for the passes that follow."""
         self._noise = torch.from_numpy(factorized_noise(rng, self._network.shapes))
 
+    def noisy_vector(self, params: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+        """Parameters [D] of the network itself, for means and standard deviations [2 D] and new noise."""
+        mean, sigma = np.split(params, 2)
+        return np.asarray(mean + sigma * factorized_noise(rng, self._network.shapes), np.float32)
+
     def clear_noise(self) -> None:
         """No noise in the passes that follow."""
         self._noise = None
@@ -52,7 +57,7 @@ class NoisyNetwork:
         Raises:
             ConfigError: always.
         """
-        raise ConfigError("noisy layers are for dqn, which has no low-rank perturbations")
+        raise ConfigError("noisy layers are for dqn, td3 and sac, which have no low-rank perturbations")
 
     def set_reference(self, observations: Observation) -> None:
         """Hand the reference batch on."""

@@ -37,7 +37,7 @@ from baldwin.types import Arrays, Batch, State, Windows
 RESERVE = 1 << 22  # bytes of a file that are claimed from the disk at a time
 CHUNK = 4096  # rows that share a checksum
 NEXT_INDEX, PREVIOUS_INDEX, TAIL_INDEX, WRITTEN = "next_index", "previous_index", "tail_index", "written"
-LOG_PROB, MEMORY = "log_prob", "memory"
+LOG_PROB, MEMORY, ELAPSED = "log_prob", "memory", "elapsed"
 OBS, NEXT_OBS, TAIL = "obs/", "next_obs/", "tail/"
 
 
@@ -107,18 +107,21 @@ class ReplayView:
     def rows(self, indices: NDArray[np.int64], n_step: int = 1, gamma: float = 1.0) -> Batch:
         """The transitions that begin at these rows: rewards of up to `n_step` steps, summed with discounts.
 
-        A window ends with its episode, and at the newest row; its real length comes with it.
+        A window ends with its episode, and at the newest row; its real length comes with it: in frames, where steps last several.
         """
         a, at = self.arrays, indices % self.length
-        first, reward, length = at, a["reward"][at], np.ones(at.shape, np.int64)
+        frames = a.get(ELAPSED)
+        first, reward = at, a["reward"][at]
+        length = np.ones(at.shape, np.int64) if frames is None else frames[at].astype(np.int64)
         going, factor = np.ones(at.shape, np.bool_), 1.0
         for _ in range(n_step - 1):
             following = a[NEXT_INDEX][at]
             going &= (following >= 0) & (following < self.total) & ~(a["terminated"][at] | a["truncated"][at])
             factor *= gamma
             at = np.where(going, following % self.length, at)
-            reward = reward + np.where(going, np.float32(factor) * a["reward"][at], np.float32(0))
-            length += going
+            discount = np.float32(factor) if frames is None else (gamma**length).astype(np.float32)
+            reward = reward + np.where(going, discount * a["reward"][at], np.float32(0))
+            length += going if frames is None else going * frames[at]
         obs, next_obs = self._observations(first), self._next_observations(at)
         return Batch(obs, a["action"][first], reward, next_obs, a["terminated"][at], a["truncated"][at], length)
 
@@ -163,6 +166,7 @@ class ReplayView:
             a[LOG_PROB][rows] if LOG_PROB in a else none,
             a[MEMORY][start] if MEMORY in a else none,
             indices,
+            elapsed=a[ELAPSED][rows] if ELAPSED in a else None,
         )
 
     def _observations(self, at: NDArray[np.int64]) -> Observation:

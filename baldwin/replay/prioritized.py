@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,10 @@ class PrioritizedConfig(ConfigModel):
     beta_end: float = Field(1.0, ge=0, le=1, description="And in the end")
     beta_updates: PositiveInt = Field(100_000, description="Updates until then: those of the whole run, in the paper")
     eta: float = Field(0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)")
+    initial: Literal["max", "td-error"] = Field(
+        "max",
+        description="Priority of new transitions: the largest of all; or by the TD error that the critics have when they arrive, as in Ape-X",
+    )
     epsilon: PositiveFloat = Field(1e-6, description="Added to |TD error|, so that every transition can be sampled again")
 
 

@@ -327,7 +327,7 @@ def collect(
 def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
     """The steps of each environment as rows for a replay buffer: obs/KEY and next_obs/KEY (newest frames), action, reward, flags.
 
-    Also the memory before each step and the log-probability of its action, where the job kept them.
+    Also the memory before each step and the log-probability of its action, where the job kept them, and its frames, where the environment says them.
 
     Raises:
         ConfigError: some environments are players that wait for their turns.
@@ -342,6 +342,7 @@ def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
     for n in range(len(arrays["reward"])):
         rows = {name: arrays[name][n] for name in ("action", "reward", "terminated", "truncated")}
         rows |= {own: arrays[name][n] for name, own in ((MEMORIES, MEMORY), ("log_prob", "log_prob")) if name in arrays}
+        rows |= {"elapsed": arrays["elapsed"][n]} if "elapsed" in arrays else {}
         ended = rows["terminated"] | rows["truncated"]
         ends = slice(used, used + int(ended.sum()))
         used = ends.stop

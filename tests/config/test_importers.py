@@ -286,6 +286,7 @@ sac_config: {seq_encoder: RNN, burn_in_step: 8, n_step: 4, v_lambda: 0.9, siames
     config, rows = imported("asac", write(tmp_path, "config.yaml", text), env="Pendulum-v1")
     sac: Any = config.algorithm
     assert (config.policy.memory.kind, sac.burn_in, sac.burn_in_gradient, sac.sequence) == ("gru", 8, True, 1)
+    assert config.env.previous_action
     assert (sac.target, sac.trace_lambda, sac.n_step) == ("vtrace", 0.9, 4)
     assert (sac.siamese.kind, sac.siamese.contrastive_q, sac.siamese.adaptive) == ("atc", True, True)
     assert (sac.prediction.transition_kl, sac.curiosity.kind, sac.curiosity.strength) == (0.5, "forward", 2)

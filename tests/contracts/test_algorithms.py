@@ -96,7 +96,9 @@ VARIANTS = [
     pytest.param("a3c", SEGMENTS | {"rollout_length": 10, "block": 1}, id="a3c"),
     pytest.param("dqn", DQN, id="dqn"),
     pytest.param("dqn", DQN | {"dueling": True, "noisy": True, "n_step": 2, "actor_lag": 1}, id="dqn-dueling-noisy"),
-    pytest.param("dqn", DQN | {"prioritized": {"beta_updates": 1000}, "n_step": 2, "actor_lag": 1}, id="dqn-prioritized"),
+    pytest.param(
+        "dqn", DQN | {"prioritized": {"beta_updates": 1000, "initial": "td-error"}, "n_step": 2, "actor_lag": 1}, id="dqn-prioritized"
+    ),
     pytest.param(
         "sac",
         SAC | WINDOWS | {"prioritized": True, "rnd": {"kind": "reward", "hidden": [8], "strength": 0.1}, "policy": MEMORY},
@@ -114,6 +116,7 @@ VARIANTS = [
         },
         id="td3-windows",
     ),
+    pytest.param("td3", LEARNER | {"noisy": True}, id="td3-noisy"),
     pytest.param(
         "dqn",
         DQN
@@ -121,7 +124,9 @@ VARIANTS = [
         | {"siamese": {"kind": "atc", "hidden": [8], "size": 8}, "prediction": {"hidden": [8]}, "rescale_values": True, "policy": MEMORY},
         id="dqn-recurrent",
     ),
-    pytest.param("sac", SAC | {"n_envs": 3, "rollout_length": 10, "n_critics": 3, "updates_per_step": 1.5}, id="sac-n-envs"),
+    pytest.param(
+        "sac", SAC | {"n_envs": 3, "rollout_length": 10, "n_critics": 3, "updates_per_step": 1.5, "noisy": True}, id="sac-noisy-n-envs"
+    ),
 ]
 
 

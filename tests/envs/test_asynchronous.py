@@ -24,6 +24,7 @@ from baldwin.envs.one_player import PLAYER, GymnasiumWorld
 from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, make_world
 from baldwin.envs.pong_world import PongWorld
+from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.errors import EnvironmentFailure
 from baldwin.executors.config import DeadlinePassed
 from baldwin.observations import describe_observations
@@ -416,3 +417,52 @@ def test_wrong_actions_of_a_turn_based_game_are_refused_and_illegal_ones_lose_it
     _, reward, terminated, _, _ = env.step(0)  # taken
     assert (reward, terminated) == (-1.0, True)
     env.close()
+
+
+class Starved(Market):
+    """After the first action only the second player ever has a turn."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    async def _tick(self, seats: list[Seat], rng: np.random.Generator) -> None:
+        for seat in seats:
+            seat.show(0)
+        await seats[0].action()
+        while True:
+            await seats[1].action()
+            seats[1].show(0)
+
+
+def test_a_player_who_never_gets_a_turn_ends_the_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With functions, members of a pool, and frozen policies as opponents."""
+    for module in ("match_env", "opponent_envs", "self_play"):
+        monkeypatch.setattr(f"baldwin.envs.{module}.MAX_DECISIONS", 50)
+    env = MatchEnv(Starved(), "p0", {"p1": lambda obs, legal: 0})
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFailure, match="p0 got no turn while the others decided"):
+        env.step(0)
+    env.close()
+    spec = EnvSpec(describe_observations(spaces.Discrete(2), "a market"), spaces.Discrete(2), None, "gymnasium")
+    ids = np.arange(2, dtype=np.int32)
+    envs = OpponentEnvs(Starved, "p0", spec, 2, np.zeros(0, np.float32))
+    envs.policies, envs.opponents[:] = ByFunction(lambda obs: np.zeros(len(next(iter(obs.values()))), np.int64)), 1
+    envs.open(np.array([1, 2]), 0)
+    envs.reset(ids)
+    envs.step(np.zeros(2, np.int64), ids)
+    assert all("p0 got no turn" in envs.failures[n] for n in range(2))
+    envs.close()
+
+
+def test_a_starved_player_beside_frozen_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baldwin.envs.self_play.MAX_DECISIONS", 50)
+    obs = describe_observations(spaces.Discrete(2), "a market")
+    spec = EnvSpec(obs, spaces.Discrete(2), None, "gymnasium")
+    envs = SelfPlayEnvs(Starved, ["p0"], spec, 1, np.zeros(0, np.float32))
+    envs._asked = ["p0", "p1"]
+    monkeypatch.setattr(envs, "_answers", lambda turns: dict.fromkeys([turn for turn in turns if turn.player == "p1"], 0))
+    envs.open(np.array([1]), 0)
+    envs.reset(np.arange(1, dtype=np.int32))
+    envs.step(np.zeros(1, np.int64), np.arange(1, dtype=np.int32))
+    assert "p0 got no turn" in envs.failures[0]
+    envs.close()

@@ -24,6 +24,7 @@ from baldwin.envs.matches import Matches, Turn
 from baldwin.envs.unity import Slots, UnityWorld
 from baldwin.envs.unity_scene import AgentStep, Behaviour, make_action_space, read_settings, short_names
 from baldwin.errors import EnvironmentFailure, MissingExtra
+from tests.patience import PATIENCE
 from tests.runs.tools import train_run
 
 PLAYER = Path(__file__).parents[1] / "toys" / "unity_player.py"
@@ -370,7 +371,7 @@ def test_an_interpreter_that_closes_nothing_ends(build: Path) -> None:
         f"world = UnityWorld({str(build)!r}, arguments=['--game', 'reach'])\n"
         "print(world._scene._env._process.pid)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stderr == ""
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)

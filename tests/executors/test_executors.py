@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.executors.streams import StreamOwners
 from baldwin.ops.noise import Noise
 from baldwin.types import CENTER, Executor, Perturbation, Result, Shared, Trial
+from tests.patience import wait_until
 from tests.toys.sphere import Misbehaving, SphereJob, SphereWorker
 
 ALL = [("inline", 1), ("virtual", 3), ("process", 2), ("ray", 1)]
@@ -130,19 +130,12 @@ if __name__ == "__main__":
 
 def test_a_hung_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ORPHANS, str(tmp_path)])
-    until(lambda: any(p.read_text() for p in tmp_path.glob("0-*")))
+    wait_until(lambda: any(p.read_text() for p in tmp_path.glob("0-*")))
     worker = int(next(tmp_path.glob("0-*")).read_text())
     process.kill()
     process.wait()
-    until(lambda: not Path(f"/proc/{worker}").exists())
+    wait_until(lambda: not Path(f"/proc/{worker}").exists())
     assert not Path(f"/proc/{worker}").exists()
-
-
-def until(ready: Callable[[], bool], patience: float = 150) -> None:
-    deadline = time.monotonic() + patience
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def broken_worker() -> SphereWorker:

@@ -19,7 +19,8 @@ from baldwin.executors import ExecutorConfig, InlineExecutor, RayExecutor
 from baldwin.executors.cluster import cluster_state, connect
 from baldwin.executors.ray_worker import payload
 from baldwin.types import CENTER, Arrays, Outcome, Result, Shared
-from tests.executors.test_executors import CENTER_ARRAYS, broken_worker, drain, job, until
+from tests.executors.test_executors import CENTER_ARRAYS, broken_worker, drain, job
+from tests.patience import wait_until
 from tests.toys.processes import descendants
 from tests.toys.sphere import Misbehaving, SphereWorker
 
@@ -62,7 +63,7 @@ def all_ready(executor: RayExecutor, count: int) -> None:
         drain(executor, [job(10**6)])
         return sum(m.ready for m in executor._handles) >= count
 
-    until(ready)
+    wait_until(ready)
 
 
 # The nine ways in which the predecessor's distributed runs went wrong.
@@ -201,7 +202,7 @@ def test_9b_a_worker_with_other_libraries_gets_no_work_and_the_run_goes_on(
 ) -> None:
     executor = ray_with(2, OneStranger(tmp_path / "made", os.getpid()))
     executor.share(Shared(CENTER, 0, center(1.0), 0))
-    until(lambda: bool(drain(executor, [job(n) for n in range(8)])) and any(m.refused for m in executor._handles))
+    wait_until(lambda: bool(drain(executor, [job(n) for n in range(8)])) and any(m.refused for m in executor._handles))
     assert fitness(drain(executor, [job(n) for n in range(8)])) == expected(1.0, range(8))
     assert executor.counts.mismatches == 2
     assert "torch: none here, 0.1 there" in caplog.text
@@ -347,7 +348,7 @@ def test_a_value_on_demand_goes_only_to_a_worker_that_reads_it_and_lacks_it(ray_
     share("b", 1)
     assert run("b", "c") == (2.0, maker, 0.0)  # it made the value, and is preferred
     os.kill(maker, signal.SIGKILL)
-    until(lambda: maker not in descendants())
+    wait_until(lambda: maker not in descendants())
     share("c", 2)
     value, other, sent = run("c", "d")
     assert (value, other != maker, sent) == (3.0, True, 1.0)

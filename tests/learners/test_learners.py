@@ -279,3 +279,48 @@ def test_critics_of_a_users_own_network_take_the_step_that_perceptrons_take(make
         learner.train(memory(learner), 6)
     np.testing.assert_allclose(users.critic.vectors(), plain.critic.vectors(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(users.actor_vectors(), plain.actor_vectors(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["td3", "sac", "discrete-sac"])
+def test_noisy_layers_of_an_actor(kind: str) -> None:
+    """Segments have noise of their own, evaluation has none; noise is learned, and new for targets, for the actor, and at every update."""
+    learner, plain = LEARNERS[kind](noisy=True), LEARNERS[kind]()
+    size = plain.actor.params.shape[1]
+    assert learner.actor.params.shape == (1, 2 * size)
+    np.testing.assert_array_equal(learner.actor_vectors(), plain.actor_vectors())
+    first, again, other = (learner.acting_vector(n) for n in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, learner.actor_vectors()[0])
+    np.testing.assert_array_equal(plain.acting_vector(3), plain.actor_vectors()[0])
+    obs = {"vector": np.ones((1, OBS), np.float32)}
+    sigma = learner.actor.vectors()[:, size:]
+    learner.train(memory(learner), 6)
+    assert not np.array_equal(learner.actor.vectors()[:, size:], sigma)
+    np.testing.assert_array_equal(learner.q_values(obs), learner.q_values(obs))
+    restored = LEARNERS[kind](noisy=True)
+    restored.load_state_dict(learner.state_dict())
+    for one in (learner, restored):
+        one.train(memory(learner), 3)
+    np.testing.assert_array_equal(restored.actor.vectors(), learner.actor.vectors())
+    learner.set_actor(np.zeros(size, np.float32))
+    assert not learner.actor_vectors().any()
+    assert learner.acting_vector(0).any()
+
+
+def test_noise_of_target_and_actor_differ() -> None:
+    learner = td3(noisy=True, target_noise=0)
+    drawn = []
+    assert learner._noisy is not None
+    draw = learner._noisy.draw_noise
+
+    def remember(rng: np.random.Generator) -> None:
+        draw(rng)
+        assert learner._noisy is not None
+        assert learner._noisy._noise is not None
+        drawn.append(learner._noisy._noise.numpy().copy())
+
+    learner._noisy.draw_noise = remember  # type: ignore[method-assign]
+    learner.train(memory(learner), 2)  # target, target, actor
+    assert len(drawn) == 3
+    assert len({d.tobytes() for d in drawn}) == 3

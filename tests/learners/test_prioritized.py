@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from baldwin.errors import Diverged
+from baldwin.config import load_config
+from baldwin.errors import ConfigError, Diverged
 from baldwin.learners import DQN, DQNConfig, Learner, replay_columns
 from baldwin.learners.replay_learner import BatchSampler, TensorBatch, mean_loss, td_errors
 from baldwin.networks import PolicyConfig
 from baldwin.observations import vector_spec
 from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from tests.learners.tools import ACTIONS, LEARNERS, OBS, discrete, memory, td3
+from tests.learners.windows import assert_same_state
+from tests.runs.tools import train_run
 from tests.toys.delayed import BlindCliffwalk
 
 STATES, GAMMA = 8, 0.9
@@ -133,3 +137,44 @@ def test_a_rare_reward_is_learned_from_in_fewer_updates() -> None:
     uniform = sum(updates_until_valued(all_walks(seed)) for seed in range(5))
     prioritized = sum(updates_until_valued(by_priority(all_walks(seed), seed, epsilon=0.01, beta_updates=1000)) for seed in range(5))
     assert prioritized < 0.75 * uniform  # 1,090 against 1,930 when this was written
+
+
+@pytest.mark.parametrize("make", [*LEARNERS.values(), dqn])
+def test_errors_of_new_transitions(make: Callable[..., Any]) -> None:
+    """The same number at each call, without a change of the learner: |Q - y| by the losses' own values and targets."""
+    learner = make()
+    replay = memory(learner if isinstance(learner, Learner) else discrete())
+    rows = np.arange(20)[None]
+    before = learner.state_dict()
+    found = learner.td_errors(replay.view().rows(rows, 2, learner.config.gamma))
+    np.testing.assert_array_equal(found, learner.td_errors(replay.view().rows(rows, 2, learner.config.gamma)))
+    assert_same_state(learner.state_dict(), before)
+    if isinstance(learner, DQN):
+        (batch,) = learner._tensor_batches(replay.view().rows(rows, 2, learner.config.gamma))
+        _, q, y = learner.loss(batch)
+        np.testing.assert_allclose(found, (q - y).abs().detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("initial", ["max", "td-error"])
+def test_new_transitions_enter_by_their_error_or_with_the_largest(initial: str, tmp_path: Path) -> None:
+    settings = [
+        *("algorithm.name=dqn", "env.id=CartPole-v1", "executor.name=inline", "policy.hidden=[8]", "algorithm.rollout_length=40"),
+        *(f"algorithm.prioritized={{initial: {initial}, alpha: 1}}", "algorithm.start_steps=120", "stop.env_steps=120"),
+        *("algorithm.steps_per_epoch=40", "algorithm.n_step=2", "run.evaluate_every=100"),
+    ]
+    algorithm: Any = train_run(load_config(None, [], settings), tmp_path / "run").algorithm
+    priorities = algorithm._priorities.state_dict()["priorities"]
+    assert len(priorities) == 120
+    if initial == "max":
+        assert (priorities == 1).all()
+        return
+    errors = algorithm.learner.td_errors(algorithm.replay.view().rows(np.arange(120)[None], 2, 0.99))
+    whole = np.arange(120) % 40 < 39  # the last window of a segment was shorter when it arrived
+    np.testing.assert_allclose(priorities[whole], errors[whole] + 1e-6, rtol=1e-5)
+
+
+def test_windows_refuse_errors_at_arrival() -> None:
+    with pytest.raises(ConfigError, match=r"initial=td-error is for single transitions"):
+        load_config(
+            None, [], ["algorithm.name=dqn", "env.id=CartPole-v1", "algorithm.sequence=4", "algorithm.prioritized={initial: td-error}"]
+        )

@@ -11,7 +11,7 @@ import pytest
 from baldwin.errors import ReplayError
 from baldwin.learners import replay_columns
 from baldwin.observations import vector_spec
-from baldwin.replay import Column, ReplayBuffer, ReplayView
+from baldwin.replay import ELAPSED, Column, ReplayBuffer, ReplayView
 
 COLUMNS = replay_columns(vector_spec(2), np.empty((0, 1), np.float32))
 
@@ -210,3 +210,15 @@ def test_mistakes_are_named() -> None:
         make().sample(1, 2)
     with pytest.raises(ReplayError, match="expected at most 10 rows at once"):
         make(10).add(rows(0, 11))
+
+
+def test_steps_that_last_several_frames_discount_by_all_of_them() -> None:
+    """Rewards 1, 2, 4 after 3, 2 and 1 frames, gamma 1/2: 1 + 2/8 over 5 frames, 1 + 2/8 + 4/32 over 6; the last ends its episode."""
+    columns = replay_columns(vector_spec(1), np.empty((0, 1), np.float32)) | {ELAPSED: Column("<i4")}
+    replay = ReplayBuffer(columns, 8, seed=0)
+    obs, never = np.zeros((3, 1), np.float32), np.zeros(3, np.bool_)
+    rows = {"obs/vector": obs, "next_obs/vector": obs, "action": obs, "reward": np.array([1, 2, 4], np.float32)}
+    replay.add(rows | {"terminated": np.array([False, False, True]), "truncated": never, ELAPSED: np.array([3, 2, 1], np.int32)})
+    two, three = (replay.view().rows(np.arange(3), n, 0.5) for n in (2, 3))
+    assert (two.reward.tolist(), two.steps.tolist()) == ([1.25, 3.0, 4.0], [5, 3, 1])
+    assert (three.reward.tolist(), three.steps.tolist()) == ([1.375, 3.0, 4.0], [6, 3, 1])

@@ -18,6 +18,7 @@ from baldwin.executors import ExecutorConfig
 from baldwin.executors.process import ProcessExecutor
 from baldwin.runs.interrupt import Signals
 from baldwin.runs.run import start, train
+from tests.patience import PATIENCE
 from tests.runs.tools import in_process, small
 from tests.toys.sphere import SphereWorker
 
@@ -37,7 +38,7 @@ def start_and_signal(out: Path, executor: str, delay: float, number: int, group:
     try:
         time.sleep(delay)  # the moment of the signal is what is varied, not waited for
         (os.killpg if group else os.kill)(process.pid, number)
-        _, errors = process.communicate(timeout=200)
+        _, errors = process.communicate(timeout=PATIENCE)
     finally:
         for burner in busy:
             burner.kill()

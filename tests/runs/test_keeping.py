@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from baldwin.runs.resume import resume
 from baldwin.runs.run import start, train
 from baldwin.tree import join, split
 from baldwin.types import Outcome
+from tests.patience import PATIENCE, wait_until
 from tests.runs.tools import SMALL, baldwin, in_process, shown, small, train_run
 
 
@@ -132,7 +132,7 @@ def test_a_full_disk_ends_with_a_clear_message_and_an_intact_checkpoint(tmp_path
     out = tmp_path / "run"
     options = [f"-m{o}" for o in ("env.id=CartPole-v1", *SMALL, "stop.generations=500", "run.checkpoint_every=1")]
     command = [sys.executable, "-c", FULL_DISK, "60000", "train", *options, "--out", str(out), "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1, done.stderr
     assert "Earlier checkpoints are intact" in done.stderr
     assert "Traceback" not in done.stderr
@@ -153,12 +153,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(executor: str, tmp_path: Path, reque
     process = subprocess.Popen(
         [sys.executable, "-m", "baldwin", "train", *options, "--out", out], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 150
-    while not list_checkpoints(out / "checkpoints"):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: bool(list_checkpoints(out / "checkpoints")), lambda: process.poll() is None)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=150)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert f"baldwin resume {out}" in errors
     assert "Traceback" not in errors

@@ -200,6 +200,17 @@ class Patience(World):
         seat.show(np.array([0, 1], np.float32), terminated=True)
 
 
+@pytest.mark.parametrize("windows", ["algorithm.n_step=2", "algorithm.sequence=2"])
+@pytest.mark.parametrize(("gamma", "score"), [(0.95, 1.0), (0.999, 1.5)])
+def test_waiting_costs_a_replay_learner_the_same(gamma: float, score: float, windows: str, tmp_path: Path) -> None:
+    options = [
+        *("algorithm.name=dqn", "env.id=tests.runs.test_players:Patience", f"algorithm.gamma={gamma}", windows, "executor.name=inline"),
+        *("algorithm.lr=3e-3", "algorithm.updates_per_step=0.5", "algorithm.target_update_interval=20", "algorithm.epsilon_steps=1000"),
+        *("algorithm.epsilon_end=0.3", "policy.hidden=[16]", "run.episodes=2", "stop.env_steps=3000", "algorithm.threads=1"),
+    ]
+    assert train_run(load_config(None, [], options), tmp_path / "run").score == score
+
+
 @pytest.mark.parametrize(("gamma", "score"), [(0.95, 1.0), (0.999, 1.5)])
 def test_waiting_costs_what_the_discount_says(gamma: float, score: float, tmp_path: Path) -> None:
     """0.95^20 x 1.5 is 0.54, less than 0.95; a discount per decision would make it worth the wait."""

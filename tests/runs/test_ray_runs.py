@@ -16,7 +16,7 @@ import pytest
 
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
-from tests.executors.test_executors import until
+from tests.patience import wait_until
 from tests.populations.test_populations import records
 from tests.populations.test_populations import small as small_population
 from tests.runs.test_exactness import lines
@@ -91,7 +91,7 @@ def test_kill_9_of_the_driver_and_resume_with_other_workers(quiet: Run, tmp_path
     process = subprocess.Popen(
         [sys.executable, "-m", "baldwin", "train", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"], stdout=subprocess.DEVNULL
     )
-    until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 1)
+    wait_until(lambda: (out / "metrics.jsonl").exists() and len((out / "metrics.jsonl").read_text().splitlines()) > 1)
     process.kill()
     process.wait()
     done = in_process("resume", out, "--quiet", "-m", "executor.workers=1")
@@ -162,7 +162,7 @@ def test_with_the_last_node_gone_the_run_waits_for_another(
     over = threading.Event()
 
     def come() -> None:
-        until(lambda: "there is no worker; waiting" in caplog.text, patience=120)
+        wait_until(lambda: "there is no worker; waiting" in caplog.text)
         cluster.add_node(num_cpus=1)
         over.wait()  # a node ends with the thread that started it
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from baldwin.errors import UserError
 from baldwin.runs.checkpoint import list_checkpoints
 from baldwin.runs.seeds import parse_seeds
+from tests.patience import PATIENCE, wait_until
 from tests.runs.tools import baldwin, in_process, shown
 
 TRAIN = ["train", "--env", "CartPole-v1", "-m", "policy.hidden=[4]", "algorithm.population=8", "run.episodes=2", "stop.score=null"]
@@ -60,13 +60,10 @@ def test_ctrl_c_saves_all_of_them(tmp_path: Path) -> None:
         str(tmp_path),
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 200
-    while not all(list_checkpoints(tmp_path / f"s{n}" / "checkpoints") for n in (1, 2)):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.1)
+    wait_until(lambda: all(list_checkpoints(tmp_path / f"s{n}" / "checkpoints") for n in (1, 2)), lambda: process.poll() is None)
+    assert process.poll() is None
     os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=200)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     for n in (1, 2):
         assert in_process("evaluate", tmp_path / f"s{n}", "--episodes", 1).returncode == 0

@@ -18,6 +18,7 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.runs.journal import encode
 from baldwin.runs.resume import resume
 from baldwin.runs.trust import key_path
+from tests.patience import PATIENCE
 from tests.runs.test_learner_runs import small as small_learner
 from tests.runs.tools import in_process, small, train_run
 
@@ -188,10 +189,10 @@ def test_nothing_beside_a_run_is_imported_by_any_process(run: Path, other_user: 
     for name in ("numpy", "multiprocessing", "torch", "yaml"):
         (run / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\nraise ImportError\n")
     script = [sys.executable, "-P", "-m", "baldwin", "resume", ".", "-m", "stop.generations=6"]
-    done = subprocess.run(script, cwd=run, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(script, cwd=run, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert "was not written by you" in done.stderr
-    subprocess.run([*script, "--trust"], cwd=run, capture_output=True, text=True, timeout=200)  # with workers
+    subprocess.run([*script, "--trust"], cwd=run, capture_output=True, text=True, timeout=PATIENCE)  # with workers
     assert not (tmp_path / "executed").exists()
 
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from baldwin.cli.main import main
 from baldwin.config import RunConfig, load_config
 from baldwin.runs.run import Run, start, train
+from tests.patience import PATIENCE, wait_until
 from tests.toys.processes import start_command
 
 SMALL = [
@@ -61,7 +61,7 @@ class RunsWhenAsked(dict[str, Run]):
 
 
 def baldwin(*args: object, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "baldwin", *map(str, args)], capture_output=True, text=True, timeout=240, **kwargs)
+    return subprocess.run([sys.executable, "-m", "baldwin", *map(str, args)], capture_output=True, text=True, timeout=PATIENCE, **kwargs)
 
 
 def in_process(*args: object) -> subprocess.CompletedProcess[str]:
@@ -114,16 +114,9 @@ def train_and_kill_twice(options: Sequence[str], out: Path, unbroken: Run, share
     journal, whole = out / "journal.bin", unbroken.directory.journal.stat().st_size
     for written in (share, (1 + share) / 2):
         process = start_command(command)
-        wait_for(lambda size=written * whole: journal.exists() and journal.stat().st_size > size, process.is_alive)  # type: ignore[misc]
+        wait_until(lambda size=written * whole: journal.exists() and journal.stat().st_size > size, process.is_alive, 0.002)  # type: ignore[misc]
         process.kill()
         process.join()
         command = ["resume", str(out), "--quiet"]
     done = in_process("resume", out, "--quiet")
     assert done.returncode == 0, done.stderr
-
-
-def wait_for(ready: Callable[[], bool], alive: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 150
-    while not ready() and alive():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from baldwin.config import dump_config
+from tests.patience import PATIENCE
 from tests.runs.tools import baldwin
 from tests.torture.runs import EXACT, WHOLE, config_of, final_hash, reference
-
-PATIENCE = 300  # seconds after which a run that does not end is a failure
 
 
 def children(parent: int) -> list[int]:

@@ -29,6 +29,28 @@ class Recall(gym.Env[np.ndarray, Any]):
         return np.array([0, self._steps == self._length - 1], np.float32), reward, over, False, {}
 
 
+class Alternate(gym.Env[np.ndarray, Any]):
+    """Every action must differ from the one before; the observation says nothing. A policy that knows nothing else gets -9 of 9."""
+
+    def __init__(self, box: bool = False) -> None:
+        """`box`: an action is a number, of which the sign counts."""
+        self.observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.action_space = spaces.Box(-2, 2, (1,), np.float32) if box else spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._last: bool | None = None
+        self._steps = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        now = bool(np.ravel(action)[0] > 0)
+        reward = 0.0 if self._last is None else 1.0 if now != self._last else -1.0
+        self._last = now
+        self._steps += 1
+        return np.ones(1, np.float32), reward, self._steps == 10, False, {}
+
+
 class TwoRewards(gym.Env[np.ndarray, Any]):
     """Three actions at the first step. One pays 1 at once; one pays 3 after ten steps; one pays 2 at once and costs 9 a step later.
 

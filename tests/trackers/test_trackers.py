@@ -27,7 +27,8 @@ from baldwin.trackers.follow import LineReader
 from baldwin.trackers.mlflow import flatten
 from baldwin.trackers.tracker import member_metrics, run_metrics
 from baldwin.types import Metrics
-from tests.runs.tools import SMALL, in_process, small, train_run, wait_for
+from tests.patience import wait_until
+from tests.runs.tools import SMALL, in_process, small, train_run
 from tests.trackers.tools import install_plugin, wandb_rows
 
 needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the extra: pip install 'baldwin-rl[wandb]'")
@@ -198,7 +199,7 @@ def test_a_run_that_was_killed_goes_on_in_the_same_wandb_run(tmp_path: Path) -> 
     options = [f"-m{o}" for o in ("env.id=CartPole-v1", *SMALL, *OFFLINE, "stop.generations=100000", "run.checkpoint_every=50")]
     command = [sys.executable, "-m", "baldwin", "train", *options, "--out", str(out), "--quiet"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    wait_for((out / "trackers" / "wandb.json").is_file, lambda: process.poll() is None)
+    wait_until((out / "trackers" / "wandb.json").is_file, lambda: process.poll() is None)
     process.kill()
     process.wait()
     version = sum("score" not in line for line in read_lines(out / "metrics.jsonl")[0])

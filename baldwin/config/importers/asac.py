@@ -196,7 +196,8 @@ def _sequence_encoder(value: Any, settings: Settings) -> Converted:
     if value is None:
         return {}, NOTHING_LOST
     kind = {"RNN": "gru", "ATTN": "attention"}[str(value)]
-    return {"policy.memory.kind": kind, "algorithm.sequence": 1}, "its sizes are in a Python file that is not read"
+    keys = {"policy.memory.kind": kind, "algorithm.sequence": 1, "env.previous_action": True}
+    return keys, "its sizes are in a Python file that is not read; it sees the action before, as there"
 
 
 def _burn_in(value: Any, settings: Settings) -> Converted:
