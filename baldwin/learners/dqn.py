@@ -19,13 +19,14 @@ from baldwin.errors import ConfigError
 from baldwin.learners.actor_critic import first_outputs
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
 from baldwin.learners.replay_learner import (
+    TD_ERROR,
     BatchSampler,
     TargetValues,
     TensorBatch,
     TransitionLearner,
     check_trainable,
+    mean_error,
     mean_loss,
-    td_errors,
 )
 from baldwin.networks import NumpyMLP, Obs, PolicyConfig, StackedNetwork, make_network, mask_logits
 from baldwin.networks.noisy import NoisyNetwork
@@ -119,8 +120,9 @@ class DQN(TransitionLearner):
             self.q_network.minimize(loss, self.config.max_grad_norm)
         self.updates += 1
         if self.updates % self.config.target_update_interval == 0:
-            self._update_targets(self.q_network)
-        return {"critic_loss": loss.detach(), "q_mean": q.detach()} | td_errors(batch, q, y)
+            self.q_network.soft_update(self.config.tau)
+        report = {"critic_loss": loss.detach(), "q_mean": q.detach()}
+        return report if batch.indices is None else report | {TD_ERROR: mean_error(q, y)}
 
     def loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Mean Huber loss of Q(s, a) - y, y = r + discount Q'(s', argmax Q(s', .)), or max Q'(s', .) if not double; Q(s, a) and y [B]."""
@@ -128,7 +130,8 @@ class DQN(TransitionLearner):
         if y is None:
             following = self.target_values(batch.next_obs, batch.next_obs, batch.action, of_actions=False)
             y = batch.reward + batch.discount * following.value
-        self._draw_noise(2)
+        if self._noisy:
+            self._draw_noise(2)
         q = self._q(batch.obs).gather(-1, batch.action[:, None]).squeeze(-1)
         return mean_loss("huber", q, y, batch.weights), q, y
 
@@ -138,11 +141,13 @@ class DQN(TransitionLearner):
     @torch.no_grad()
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Q' of the greedy action, and of these; the greedy policy takes an action with probability 1 or 0."""
-        self._draw_noise(0)
+        if self._noisy:
+            self._draw_noise(0)
         q = self._q(obs, target=True)
         online = q
         if self.config.double:
-            self._draw_noise(1)
+            if self._noisy:
+                self._draw_noise(1)
             online = self._q(actor_obs)
         best = _legal(online, obs).argmax(-1, keepdim=True)
         value = q.gather(-1, best).squeeze(-1)

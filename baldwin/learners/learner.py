@@ -214,10 +214,10 @@ class Learner(TransitionLearner):
         """Sum over the critics of mean (Q(s, a) - y)^2, clipped where asked for; Q [N, B]."""
         q = self.critic(batch.obs, batch.action).squeeze(-1)
         if self.config.clip_epsilon is None:
-            return len(q) * mean_loss("mse", q, y.expand_as(q), batch.weights), q
+            return q.shape[0] * mean_loss("mse", q, y.expand_as(q), batch.weights), q
         with torch.no_grad():
             slow = self.critic_values(batch.obs, batch.action, target=True)
-        return len(q) * clipped_loss(q, slow, y, self.config.clip_epsilon, batch.weights), q
+        return q.shape[0] * clipped_loss(q, slow, y, self.config.clip_epsilon, batch.weights), q
 
     def _greedy(self, out: Tensor, obs: Obs) -> Tensor:
         """Greedy actions for the actor's outputs: of a Gaussian head, the first half is the mean."""

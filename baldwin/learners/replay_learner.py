@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -93,11 +93,6 @@ class TensorBatch(NamedTuple):
     weights: Tensor | None = None  # [B], of the losses; none: all alike
     target: Tensor | None = None  # [B], of the critics, where it is known already: then next_obs and discount are not read
     actor_obs: Obs | None = None  # [B, ...], what the actor sees, where that is not what the critics see
-
-    @property
-    def seen_by_actor(self) -> Obs:
-        """What the actor sees [B, ...]."""
-        return self.obs if self.actor_obs is None else self.actor_obs
 
 
 class TargetValues(NamedTuple):
@@ -247,7 +242,6 @@ class TransitionLearner(ReplayLearner):
     def __init__(self, policy: PolicyConfig, config: LearnerConfig, *, obs: ObservationSpec, seed: int) -> None:
         super().__init__(policy, config, obs=obs, seed=seed)
         self.branches: tuple[int, ...] = ()  # choices of each discrete part of an action
-        self.followers: Sequence[StackedNetwork] = ()  # whose slow copies move when those of the critics do
         self._noisy: NoisyNetwork | None = None  # what acts, if its layers have learned noise
 
     @abstractmethod
@@ -284,13 +278,8 @@ class TransitionLearner(ReplayLearner):
 
     def _draw_noise(self, which: int) -> None:
         """Noise of its own for each pass of an update through noisy layers."""
-        if self._noisy:
-            self._noisy.draw_noise(seeds.generator(self._seed, seeds.Stream.LEARN, self.updates, which))
-
-    def _update_targets(self, critic: StackedNetwork) -> None:
-        """Slow copies of the critics, and of what they see by, move by tau."""
-        for network in (critic, *self.followers):
-            network.soft_update(self.config.tau)
+        assert self._noisy is not None
+        self._noisy.draw_noise(seeds.generator(self._seed, seeds.Stream.LEARN, self.updates, which))
 
 
 def check_trainable(network: Network, policy: PolicyConfig) -> Network:
@@ -317,23 +306,6 @@ def clipped_loss(q: Tensor, slow: Tensor, y: Tensor, epsilon: float, weights: Te
     return loss.mean() if weights is None else (weights * loss).mean()
 
 
-def td_errors(batch: TensorBatch, q: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """|Q - y| [B], the mean over the critics [N, B], as a report; nothing where no priorities are kept."""
-    if batch.indices is None:
-        return {}
-    return {TD_ERROR: mean_error(q, y)}
-
-
 def mean_error(q: Tensor, y: Tensor) -> Tensor:
     """|Q - y| [B], the mean over the critics [N, B]."""
     return (q - y).detach().float().abs().view(-1, len(y)).mean(0)
-
-
-def detached(obs: Obs) -> Obs:
-    """The same, through which no gradient flows."""
-    return {key: x.detach() for key, x in obs.items()}
-
-
-def only(obs: Obs) -> Obs:
-    """A batch [B, ...] as that of a single actor, [1, B, ...]."""
-    return {key: x[None] for key, x in obs.items()}

@@ -21,8 +21,8 @@ from torch import Tensor
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.learners.replay_learner import BatchSampler, TargetValues, TensorBatch, detached, only, td_errors
-from baldwin.networks import ActionMap, Adam, Obs, PolicyConfig
+from baldwin.learners.replay_learner import TD_ERROR, BatchSampler, TargetValues, TensorBatch, mean_error
+from baldwin.networks import ActionMap, Adam, Obs, PolicyConfig, detached, only
 from baldwin.observations import ObservationSpec
 from baldwin.ops.targets import soft_value, split_gaussian, tanh_gaussian, tanh_gaussian_log_prob
 from baldwin.types import Arrays, Metrics, State
@@ -128,16 +128,16 @@ class SACBase(Learner):
         alpha = self._alpha()
         report = self._step_critic(batch, alpha)
         if self.updates % self.config.policy_delay == 0:
-            report |= self._step_actor(only(batch.seen_by_actor), only(detached(batch.obs)), alpha)
+            report |= self._step_actor(only(batch.actor_obs or batch.obs), only(detached(batch.obs)), alpha)
             report |= self._step_alpha(report["entropy"], alpha, batch.obs)
-        self._update_targets(self.critic)
+        self.critic.soft_update(self.config.tau)
         return report
 
     def update_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Critics, their targets, and the temperature, which follows the entropy of the policy that gives the next actions."""
         alpha = self._alpha()
         report = self._step_critic(batch, alpha, by_target_policy=True)
-        self._update_targets(self.critic)
+        self.critic.soft_update(self.config.tau)
         return report | self._step_alpha(report["entropy"], alpha, batch.next_obs)
 
     def update_actor(self, obs: Obs) -> dict[str, Tensor]:
@@ -147,7 +147,8 @@ class SACBase(Learner):
 
     def targets(self, batch: TensorBatch, alpha: Tensor, by_target_policy: bool = False) -> tuple[Tensor, Tensor]:
         """y = r + discount V(s') [B], and the entropy of the policy there."""
-        self._draw_noise(0)
+        if self._noisy:
+            self._draw_noise(0)
         with torch.no_grad():
             next_out = self.actor.split(batch.next_obs, target=True) if by_target_policy else self.actor.each(only(batch.next_obs))[0]
             value, entropy = self.soft_values(batch.next_obs, next_out, alpha, self._subset)
@@ -159,7 +160,8 @@ class SACBase(Learner):
     @torch.no_grad()
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Soft values of states and, by the same critics of the ensemble, of actions."""
-        self._draw_noise(0)
+        if self._noisy:
+            self._draw_noise(0)
         out, alpha = self.actor.each(only(actor_obs))[0], self._alpha()
         members = self._subset()
         value, _ = self.soft_values(obs, out, alpha, lambda: members)
@@ -233,10 +235,13 @@ class SACBase(Learner):
         loss, q = self.critic_loss(batch, y)
         self.critic.minimize(loss)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach()} | report | td_errors(batch, q, y)
+        if batch.indices is not None:
+            report[TD_ERROR] = mean_error(q, y)
+        return {"critic_loss": loss.detach(), "q_mean": q.detach()} | report
 
     def _step_actor(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> dict[str, Tensor]:
-        self._draw_noise(1)
+        if self._noisy:
+            self._draw_noise(1)
         loss, entropy = self.actor_loss(obs, critic_obs, alpha)
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params), "entropy": entropy.detach()}

@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from torch import Tensor
+from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
-from baldwin.learners.replay_learner import TargetValues, TensorBatch, detached, only, td_errors
-from baldwin.networks import Obs, PolicyConfig
+from baldwin.learners.replay_learner import TD_ERROR, TargetValues, TensorBatch, mean_error
+from baldwin.networks import Obs, PolicyConfig, detached, only
 from baldwin.observations import ObservationSpec
 from baldwin.types import State
 
@@ -69,15 +70,15 @@ class TD3(Learner):
         """Algorithm 1: critics always, actor and targets every `policy_delay` updates."""
         report = self._step_critic(batch)
         if self.updates % self.config.policy_delay == 0:
-            report |= self.update_actor(only(batch.seen_by_actor), only(detached(batch.obs)))
+            report |= self.update_actor(only(batch.actor_obs or batch.obs), only(detached(batch.obs)))
             self.actor.soft_update(self.config.tau)
-            self._update_targets(self.critic)
+            self.critic.soft_update(self.config.tau)
         return report
 
     def update_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Critics and their targets alone."""
         report = self._step_critic(batch)
-        self._update_targets(self.critic)
+        self.critic.soft_update(self.config.tau)
         return report
 
     def _step_critic(self, batch: TensorBatch) -> dict[str, Tensor]:
@@ -85,11 +86,13 @@ class TD3(Learner):
         loss, q = self.critic_loss(batch, y)
         self.critic.minimize(loss)
         self.updates += 1
-        return {"critic_loss": loss.detach(), "q_mean": q.detach()} | td_errors(batch, q, y)
+        report = {"critic_loss": loss.detach(), "q_mean": q.detach()}
+        return report if batch.indices is None else report | {TD_ERROR: mean_error(q, y)}
 
     def update_actor(self, obs: Obs, critic_obs: Obs | None = None) -> dict[str, Tensor]:
         """Actors alone, each with a batch of its own [P, B, ...]; `critic_obs` is what the critics see of it, if that is something else."""
-        self._draw_noise(1)
+        if self._noisy:
+            self._draw_noise(1)
         loss = self.actor_loss(obs, obs if critic_obs is None else critic_obs)
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params)}
@@ -104,7 +107,8 @@ class TD3(Learner):
     @torch.no_grad()
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """V(s) = min Q'(s, smoothed pi'(s)). A deterministic policy has no probabilities, so that there are no others."""
-        self._draw_noise(0)
+        if self._noisy:
+            self._draw_noise(0)
         chosen = torch.tanh(self.actor.split(actor_obs, target=True))
         noise = torch.randn(chosen.shape, generator=self._generator, device=self.device)
         chosen = smooth_target_action(chosen, noise, self.config.target_noise, self.config.target_noise_clip)
@@ -113,7 +117,10 @@ class TD3(Learner):
 
     def critic_loss(self, batch: TensorBatch, y: Tensor) -> tuple[Tensor, Tensor]:
         """Sum over both critics of mean (Q(s, a) - y)^2; Q [2, B]."""
-        return self._continuous_critic_loss(batch, y)
+        if batch.weights is not None or self.config.clip_epsilon is not None:
+            return self._continuous_critic_loss(batch, y)
+        q = self.critic(batch.obs, batch.action).squeeze(-1)
+        return 2 * mse_loss(q, y.expand_as(q)), q
 
     def actor_loss(self, obs: Obs, critic_obs: Obs) -> Tensor:
         """- mean Q1(s, pi(s)), summed over the actors; the critics are constants."""

@@ -95,7 +95,6 @@ class WindowLearner(ReplayLearner):
         options = self._options
         separate = not options.shared_encoder and "actor" in self.learner.networks()
         self.actor_encoder = self._make_encoder(features, seeds.mix(seed, ENCODER_SEED)) if separate else self.encoder
-        self.learner.followers = (self.encoder, self.actor_encoder) if separate else (self.encoder,)
         self.learner._generator = self._generator  # one stream of random numbers
         self._check(options, obs, separate)
         own = features.n_outputs, n_actions, self.learner.branches, seed, self.device
@@ -106,7 +105,8 @@ class WindowLearner(ReplayLearner):
         self._prediction = (
             Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device) if options.prediction else None
         )
-        self.learner.followers = (*self.learner.followers, *(n for loss in self._siamese.values() for n in loss.networks().values()))
+        encoders = (self.encoder, self.actor_encoder) if separate else (self.encoder,)
+        self.learner.networks()["critic"].followers = (*encoders, *(n for loss in self._siamese.values() for n in loss.networks().values()))
 
     def _check(self, options: WindowConfig, obs: ObservationSpec, separate: bool) -> None:
         """Refuse options that this policy, or these actions, cannot have."""

@@ -20,7 +20,7 @@ from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.optimizers import Adam, Optimizer, RMSProp
 from baldwin.networks.representation import Representation
 from baldwin.networks.sensor_network import Features, SensorNetwork, as_numpy
-from baldwin.networks.stacked import Obs, StackedNetwork
+from baldwin.networks.stacked import Obs, StackedNetwork, detached, only
 from baldwin.networks.stacked_policies import StackedPolicies, stack_trials
 
 __all__ = [
@@ -54,9 +54,11 @@ __all__ = [
     "StackedNetwork",
     "StackedPolicies",
     "as_numpy",
+    "detached",
     "make_network",
     "make_sampler",
     "mask_logits",
+    "only",
     "reference_of",
     "spread_size",
     "stack_trials",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu_
 
+from baldwin.networks.network import ACTION
+from baldwin.observations import VECTOR
 from baldwin.ops.noise import Shape
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -48,8 +50,13 @@ class BatchedMLP:
         self._grad_buffer: tuple[Tensor, list[Tensor]] | None = None
         self._own_users = 0  # tensors that share its memory while nobody else does
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Outputs [N, B, out] for inputs [N, B, in]; gradients flow to the parameters and the inputs."""
+    def __call__(self, inputs: Mapping[str, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs [N, B, out] for vectors [N, B, in], and actions, as they are; gradients flow to the parameters and the inputs."""
+        x = inputs[VECTOR]
+        return self.outputs(torch.cat((x, inputs[ACTION]), -1) if ACTION in inputs else x), state
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """The same for one tensor [N, B, in]."""
         if torch.is_grad_enabled() and (self._params.requires_grad or x.requires_grad):
             return _Apply.apply(x, self._params, self)  # type: ignore[no-any-return, no-untyped-call]
         return self.forward(x)[0]

@@ -120,7 +120,7 @@ class SensorNetwork:
 
     def bind(self, params: Tensor, fixed: bool = False) -> Forward:
         if self.only_mlp:
-            return _perceptron(BatchedMLP(params, self.shapes, self._mlp.activation))
+            return BatchedMLP(params, self.shapes, self._mlp.activation)  # one node of the autograd graph
         constant = self._assemble(RowTensors(params.detach(), self.shapes, fixed))
 
         def forward(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,16 +152,6 @@ class SensorNetwork:
 def init_parts(parts: Sequence[Part], rng: np.random.Generator) -> NDArray[np.float32]:
     """Fresh parameters [D] of parts that follow each other."""
     return np.concatenate([np.zeros(0), *(tensor for part in parts for tensor in part.init(rng))]).astype(np.float32)
-
-
-def _perceptron(mlp: BatchedMLP) -> Forward:
-    """Vectors alone, without memory: the network is one node of the autograd graph."""
-
-    def forward(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
-        x = inputs[VECTOR]
-        return mlp(torch.cat((x, inputs[ACTION]), -1) if ACTION in inputs else x), state
-
-    return forward
 
 
 def as_numpy(network: Network, params: NDArray[np.float32]) -> NumpyMLP | None:

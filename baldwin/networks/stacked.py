@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,12 +13,21 @@ from baldwin.networks.network import ACTION, Forward, Network
 from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.optimizers import Adam
 from baldwin.networks.sensor_network import as_numpy
-from baldwin.observations import map_arrays
 from baldwin.ops.noise import Shape
 from baldwin.types import State
 
 Obs = Mapping[str, Tensor]
 """An observation as tensors, vectors normalised."""
+
+
+def only(obs: Obs) -> Obs:
+    """A batch [B, ...] as that of a single network, [1, B, ...]."""
+    return {key: x[None] for key, x in obs.items()}
+
+
+def detached(obs: Obs) -> Obs:
+    """The same, through which no gradient flows."""
+    return {key: x.detach() for key, x in obs.items()}
 
 
 class StackedNetwork:
@@ -31,11 +40,13 @@ class StackedNetwork:
     def __init__(self, network: Network, params: NDArray[np.float32], lr: float, device: torch.device) -> None:
         self._network, self._lr, self._device = network, lr, device
         self._no_state = torch.empty(0, device=device)
+        self.followers: Sequence[StackedNetwork] = ()  # whose targets move when those of this one do
         self.reset(params)
 
     def reset(self, params: NDArray[np.float32]) -> None:
         """Start again from these parameters, targets included, with a fresh optimiser."""
         self.params = self._tensor(params).requires_grad_()
+        self._count = len(params)
         self._online = self._network.bind(self.params)
         self.online_mlp = self._in_numpy(self.params.detach())
         self._frozen = {n: self._network.bind(self.params.detach()[:n]) for n in {1, len(params)}}
@@ -49,6 +60,7 @@ class StackedNetwork:
     def set_target(self, params: NDArray[np.float32]) -> None:
         """Replace the target parameters [M, D]."""
         self.target = self._tensor(params)
+        self._target_count = len(params)
         self._slow = self._network.bind(self.target)
         self.target_mlp = self._in_numpy(self.target)
 
@@ -63,29 +75,30 @@ class StackedNetwork:
 
     def __call__(self, obs: Obs, action: Tensor | None = None) -> Tensor:
         """Outputs [N, B, out] of all networks for the same observations [B, ...], and actions [B, A]."""
-        return self._for_all(self._online, len(self.params), obs, action)
+        return self._for_all(self._online, self._count, obs, action)
 
     def target_forward(self, obs: Obs, action: Tensor | None = None) -> Tensor:
         """The same by the target networks."""
-        return self._for_all(self._slow, len(self.target), obs, action)
+        return self._for_all(self._slow, self._target_count, obs, action)
 
     def frozen(self, obs: Obs, action: Tensor | None = None, first: int | None = None) -> Tensor:
         """Outputs [N, P, B, out] for [P, B, ...], with constant parameters. `first` (1 or N): only so many networks."""
-        count = len(self.params) if first is None else first
+        count = self._count if first is None else first
         batch = next(iter(obs.values())).shape[:2]
-        merged = map_arrays(lambda x: x.flatten(0, 1), obs)
+        merged = {key: x.flatten(0, 1) for key, x in obs.items()}
         out = self._for_all(self._frozen[count], count, merged, None if action is None else action.flatten(0, 1))
         return out.view(count, *batch, -1)
 
     def split(self, obs: Obs, target: bool = False) -> Tensor:
         """Outputs [B, out] for one batch [B, ...], of which each network, or each target network, gets an equal share."""
-        forward, count = (self._slow, len(self.target)) if target else (self._online, len(self.params))
-        size = len(next(iter(obs.values())))
+        forward, count = (self._slow, self._target_count) if target else (self._online, self._count)
+        size = next(iter(obs.values())).shape[0]
         share = -(-size // count)
         if count * share != size:
             rows = torch.arange(count * share, device=self._device) % size
-            obs = map_arrays(lambda x: x[rows], obs)
-        return forward(map_arrays(lambda x: x.view(count, share, *x.shape[1:]), obs), self._no_state)[0].flatten(0, 1)[:size]
+            obs = {key: x[rows] for key, x in obs.items()}
+        shares = {key: x.view(count, share, *x.shape[1:]) for key, x in obs.items()}
+        return forward(shares, self._no_state)[0].flatten(0, 1)[:size]
 
     def minimize(self, loss: Tensor, max_grad_norm: float | None = None) -> None:
         """One Adam step down the gradient of the loss, scaled to that norm where it is larger."""
@@ -99,8 +112,9 @@ class StackedNetwork:
             self._adam.descend(self.params.grad, max_grad_norm)
 
     def soft_update(self, tau: float) -> None:
-        """target <- (1 - tau) target + tau params."""
-        self.target.lerp_(self.params.detach(), tau)
+        """target <- (1 - tau) target + tau params, of this network and its followers."""
+        for network in (self, *self.followers):
+            network.target.lerp_(network.params.detach(), tau)
 
     def vectors(self) -> NDArray[np.float32]:
         """A copy of the parameters [N, D]."""
@@ -124,4 +138,4 @@ class StackedNetwork:
 
     def _for_all(self, forward: Forward, count: int, obs: Obs, action: Tensor | None) -> Tensor:
         inputs = obs if action is None else {**obs, ACTION: action}
-        return forward(map_arrays(lambda x: x.expand(count, *x.shape), inputs), self._no_state)[0]
+        return forward({key: x.expand(count, *x.shape) for key, x in inputs.items()}, self._no_state)[0]

@@ -4,7 +4,7 @@ import pytest
 
 from baldwin.algorithm import ALGORITHMS
 from baldwin.cli.options import repeat_options
-from baldwin.config import config_schema, dump_config, list_presets, load_config, read_config
+from baldwin.config import RunConfig, config_schema, dump_config, list_presets, load_config, read_config
 from baldwin.config.load import parse_override
 from baldwin.config.merge import merge
 from baldwin.config_base import ConfigModel
@@ -22,8 +22,17 @@ def test_every_preset_is_valid_and_says_what_it_is(name: str) -> None:
     assert len(preset.summary) > 5
     assert preset.source
     assert preset.measured
+    assert has_an_end(config)
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_every_algorithm_ends_in_an_environment_without_tuned_settings(name: str) -> None:
+    assert has_an_end(load_config(algorithm=name, env="Pusher-v5"))
+
+
+def has_an_end(config: RunConfig) -> bool:
     stop = config.stop
-    assert any(v is not None for v in (stop.env_steps, stop.learning_steps, stop.generations, stop.wall_seconds))
+    return any(limit is not None for limit in (stop.env_steps, stop.learning_steps, stop.generations, stop.wall_seconds))
 
 
 def test_later_layers_win_and_lists_are_replaced(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from baldwin.config import load_config
 from baldwin.errors import ConfigError, Diverged
 from baldwin.learners import DQN, DQNConfig, Learner, replay_columns
-from baldwin.learners.replay_learner import BatchSampler, TensorBatch, mean_loss, td_errors
+from baldwin.learners.replay_learner import BatchSampler, mean_error, mean_loss
 from baldwin.networks import PolicyConfig
 from baldwin.observations import vector_spec
 from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
@@ -40,11 +40,8 @@ def test_losses_are_weighted_by_hand() -> None:
 
 
 def test_td_errors_are_the_mean_over_the_critics() -> None:
-    nothing = torch.zeros(2)
-    batch = TensorBatch({}, nothing, nothing, {}, nothing)
     q, y = torch.tensor([[1.0, 2.0], [-3.0, 2.5]]), torch.tensor([0.0, 3.0])
-    assert td_errors(batch, q, y) == {}
-    assert td_errors(batch._replace(indices=np.arange(2)), q, y)["td_error"].tolist() == [2.0, 0.75]
+    assert mean_error(q, y).tolist() == [2.0, 0.75]
 
 
 def dqn(seed: int = 1, **settings: Any) -> DQN:

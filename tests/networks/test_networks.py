@@ -264,7 +264,7 @@ def test_perceptrons_in_numpy_are_those_in_torch(activation: str) -> None:
     params = rng.normal(size=(2, sum(int(np.prod(shape)) for shape in shapes))).astype(np.float32)
     x, grad = rng.normal(size=(6, 3)).astype(np.float32), rng.normal(size=(2, 6, 2)).astype(np.float32)
     rows = torch.from_numpy(params.copy()).requires_grad_()
-    expected = BatchedMLP(rows, shapes, activation)(torch.from_numpy(x).expand(2, 6, 3))
+    expected = BatchedMLP(rows, shapes, activation).outputs(torch.from_numpy(x).expand(2, 6, 3))
     expected.backward(torch.from_numpy(grad.copy()))
     mlp = NumpyMLP(params, shapes, activation)
     out, inputs = mlp.forward(x)
