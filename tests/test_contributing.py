@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md apply to the present code and register what they say."""
+"""The worked examples of CONTRIBUTING.md apply to the present code, register what they say, and pass their own tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_kind_of_part_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("number", range(len(DIFFS)))
-def test_an_example_applies_and_registers_its_part(number: int, tmp_path: Path) -> None:
+def test_an_example_applies_registers_its_part_and_passes_its_tests(number: int, tmp_path: Path) -> None:
     diff = DIFFS[number]
     (code,) = [code for word, code in FIND.items() if re.search(rf"^\+\+\+ b/baldwin/\S*{word}", diff, re.MULTILINE)]
     for name in ("baldwin", "tests"):
@@ -36,3 +36,8 @@ def test_an_example_applies_and_registers_its_part(number: int, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
+    own = re.findall(r"^--- /dev/null\n\+\+\+ b/(tests/\S+)", diff, re.MULTILINE) or ["tests/executors/test_executors.py", "-kshuffled"]
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *own], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert tests.returncode == 0, tests.stdout
