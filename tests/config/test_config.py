@@ -25,7 +25,7 @@ def test_every_preset_is_valid_and_says_what_it_is(name: str) -> None:
     assert has_an_end(config)
 
 
-@pytest.mark.parametrize("name", list(ALGORITHMS))
+@pytest.mark.parametrize("name", [n for n, entry in ALGORITHMS.items() if entry.config.__module__.startswith("baldwin.")])
 def test_every_algorithm_ends_in_an_environment_without_tuned_settings(name: str) -> None:
     assert has_an_end(load_config(algorithm=name, env="Pusher-v5"))
 
