@@ -14,7 +14,7 @@ from baldwin.config import load_config
 from baldwin.errors import ConfigError
 from baldwin.runs.build import build
 from baldwin.runs.run import start, train
-from tests.runs.tools import in_process, shown, train_run
+from tests.runs.tools import in_process, shown, train_and_kill_twice, train_run
 
 TOYS = "tests.toys.sensors:"
 ES = ["algorithm.name=es", "algorithm.weight_decay=0", "policy.output_scale=1.0", "executor.name=inline", "run.episodes=64"]
@@ -169,14 +169,12 @@ def params_hash(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_same_hash_for_any_worker_count_and_after_a_resume(case: str, tmp_path: Path) -> None:
-    train_run(load_config(None, [], [*options_of(case), "executor.name=inline"]), tmp_path / "inline")
+def test_same_hash_for_any_worker_count_and_after_kill_nine(case: str, tmp_path: Path) -> None:
+    unbroken = train_run(load_config(None, [], [*options_of(case), "executor.name=inline"]), tmp_path / "inline")
     train_run(load_config(None, [], [*options_of(case), "executor.name=process", "executor.workers=3"]), tmp_path / "process")
     assert params_hash(tmp_path / "inline") == params_hash(tmp_path / "process")
-    train_run(load_config(None, [], [*options_of(case), "executor.name=inline", "stop.generations=1"]), tmp_path / "short")
-    done = in_process("resume", tmp_path / "short", "-m", "stop.generations=3")
-    assert done.returncode == 0, done.stderr
-    assert params_hash(tmp_path / "short") == params_hash(tmp_path / "inline")
+    train_and_kill_twice([*options_of(case), "executor.name=inline"], tmp_path / "killed", unbroken)
+    assert params_hash(tmp_path / "killed") == params_hash(tmp_path / "inline")
     replayed = in_process("replay", tmp_path / "inline", "--generation", "3")
     assert params_hash(tmp_path / "inline") in replayed.stdout
 
