@@ -179,7 +179,7 @@ class OpponentPool:
         return [Shared(OPPONENTS, member.number, member.policy, oldest) for member in new]
 
     def metrics(self) -> Metrics:
-        """For the run's metrics."""
+        """The learner's win rate and the number of its opponents, for the run's metrics."""
         return {"win_rate": self.win_rate(), "opponents": float(len(self.active))}
 
     def table(self) -> Table:

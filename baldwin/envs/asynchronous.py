@@ -82,7 +82,7 @@ class Controller(Protocol):
 
 
 class Match(Protocol):
-    """One game in progress."""
+    """One game in progress: its controllers, its ticks, and how to end it."""
 
     controllers: Sequence[Controller]  # in the order in which `reset` was given the players
     ticks: Sequence[Coroutine[Any, Any, None]]

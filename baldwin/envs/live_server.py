@@ -46,7 +46,7 @@ Sending = Coroutine[Any, Any, None]
 
 
 class Frame(NamedTuple):
-    """What one frame brought."""
+    """Rewards of one frame, and whether the game is over with it."""
 
     rewards: Mapping[str, float]  # by player
     over: bool
@@ -116,7 +116,7 @@ class SeparateGames:
         return [self._games[match].observe(player) for match in matches]
 
     def result(self, match: int, player: str) -> dict[str, Any]:
-        """What its game tells."""
+        """The game's own result, as a controller's `result()` returns it."""
         return self._games[match].result(player)
 
     def leave(self, match: int) -> None:

@@ -33,7 +33,7 @@ class GymnasiumWorld(World):
         self.env.close()
 
     def render(self) -> NDArray[np.uint8] | None:
-        """What the environment draws."""
+        """The picture that the environment draws, RGB [height, width, 3]."""
         drawn: Any = self.env.render()
         return drawn if isinstance(drawn, np.ndarray) else None
 

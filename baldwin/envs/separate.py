@@ -27,7 +27,7 @@ class SeparateEnvs:
         self._episode = np.zeros(self.width, np.int64)
 
     def open(self, seeds: NDArray[np.int64], first_episode: int | NDArray[np.int64]) -> None:
-        """As every vector environment."""
+        """Seeds of all copies and numbers of their next episodes, as `VectorEnv.open` says."""
         self._seeds[:] = seeds
         self._episode[:] = first_episode
         self.failures.clear()

@@ -35,11 +35,11 @@ class StatusActor:
         self._status: dict[str, Any] = {}
 
     def write(self, status: dict[str, Any]) -> None:
-        """Replace the status."""
+        """Replace the status that `baldwin cluster status` prints."""
         self._status = status
 
     def read(self) -> dict[str, Any]:
-        """The last status."""
+        """The status that was written last, as JSON."""
         return self._status
 
 

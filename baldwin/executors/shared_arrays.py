@@ -38,7 +38,7 @@ class SharedArrays:
         return SharedArrays(number, shared.key, shared.version, shared.oldest, memory.name, tuple(layout))
 
     def read(self) -> Shared:
-        """The value, copied out."""
+        """The value, its arrays copied out of the shared memory."""
         memory = SharedMemory(self.memory)
         try:
             arrays: dict[str, NDArray[Any]] = {
@@ -49,7 +49,7 @@ class SharedArrays:
         return Shared(self.key, self.version, arrays, self.oldest)
 
     def free(self) -> None:
-        """Give the memory back."""
+        """Give the shared memory back to the system."""
         memory = SharedMemory(self.memory)
         memory.close()
         memory.unlink()

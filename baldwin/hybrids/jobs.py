@@ -38,7 +38,7 @@ class TrainCritic:
 
     @property
     def kind(self) -> str:
-        """critic, for the timeline."""
+        """The name of these jobs in the timeline: critic."""
         return "critic"
 
     @property

@@ -93,7 +93,7 @@ class CEMRLConfig(SynchronousConfig):
 
     @property
     def one_by_one(self) -> bool:
-        """As in the paper."""
+        """Whether individuals are played one after the other, as in the paper."""
         return True
 
 

@@ -88,7 +88,7 @@ class GradientJob:
 
     @property
     def kind(self) -> str:
-        """gradient, for the timeline."""
+        """The name of these jobs in the timeline: gradient."""
         return "gradient"
 
     @property
@@ -98,7 +98,7 @@ class GradientJob:
 
     @property
     def stream(self) -> int | None:
-        """That of the segment."""
+        """The stream of environments that the segment continues."""
         return self.collect.stream
 
     def run(self, worker: Worker) -> list[Outcome]:

@@ -179,7 +179,7 @@ def _same_perceptron(policy: PolicyConfig, critic: CriticConfig, obs: Observatio
 
 
 def n_params(network: Network) -> int:
-    """Parameters of a network."""
+    """How many parameters a network has."""
     return sum(math.prod(shape) for shape in network.shapes)
 
 

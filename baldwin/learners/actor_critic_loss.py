@@ -29,7 +29,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Parts(NamedTuple):
-    """What a minibatch reports."""
+    """The parts of a minibatch's loss, and log-probabilities before its step."""
 
     policy_loss: float
     value_loss: float

@@ -16,7 +16,7 @@ from baldwin.ops.returns import gae, gae_v
 
 
 class GAEConfig(SegmentConfig):
-    """How advantages are estimated."""
+    """Generalised advantage estimation: lambda, and the correction of GAE-V."""
 
     mutable: ClassVar[tuple[str, ...]] = ("gae_lambda", "gae_lambdas", "normalize_advantage")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="1: returns; 0: one-step temporal differences")

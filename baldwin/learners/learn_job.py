@@ -56,7 +56,7 @@ class LearnJob:
 
     @property
     def kind(self) -> str:
-        """learn, for the timeline."""
+        """The name of these jobs in the timeline: learn."""
         return "learn"
 
     @property

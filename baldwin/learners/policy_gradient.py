@@ -169,7 +169,7 @@ class PolicyGradientLearner(ABC):
         self._normalizer = Normalizer(self._policy_config, moments)
 
     def actor(self) -> dict[str, NDArray[np.float32]]:
-        """What workers act with."""
+        """The parameters, by name, that workers act with."""
         return self.nets.actor()
 
     def state_dict(self) -> State:

@@ -70,7 +70,7 @@ class OnPolicyConfig(PolicyGradientConfig, FailureLimits):
 
     @property
     def streams(self) -> int:
-        """Jobs of a round."""
+        """How many jobs a round has, each with a stream of environments of its own."""
         return -(-self.env_count // self.envs_per_job)
 
 

@@ -84,7 +84,7 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
 
     @property
     def exploration_kind(self) -> Literal["noise", "sample", "epsilon", "greedy"]:
-        """By the policy itself."""
+        """Exploration by sampling from the policy."""
         return "sample"
 
     def exploration_at(self, env_steps: int) -> float:

@@ -130,7 +130,7 @@ class PopulationContext:
 
 @dataclass(frozen=True, slots=True)
 class PopulationEntry(ConfigEntry[PopulationConfig]):
-    """One algorithm over members."""
+    """A population algorithm in the registry: name, config model, builder, summary, paper."""
 
     build: Callable[[Any, PopulationContext], Algorithm]
     paper: str

@@ -57,7 +57,7 @@ class Breeding(Population):
 
     @property
     def waits_for_all(self) -> bool:
-        """If it is generational."""
+        """Whether a round of all members ends before the next begins: in generational algorithms."""
         return self._config.generational
 
     def _known(self) -> list[Member]:
@@ -173,7 +173,7 @@ class NSGA2(Breeding):
         return [int(n) for n in pareto.select_survivors(fitness, count)]
 
     def front(self) -> list[Member]:
-        """Those that nobody dominates."""
+        """The members that no other dominates."""
         return [self.members[n] for n in pareto.pareto_front(self._fitness(self.members)).tolist()] if self.members else []
 
     def _more_metrics(self) -> Metrics:
@@ -181,7 +181,7 @@ class NSGA2(Breeding):
         return {"front": float(len(front)), "hypervolume": pareto.hypervolume(self._fitness(front), self._reference) if front else 0.0}
 
     def state_dict(self) -> State:
-        """And the reference point."""
+        """The state of every genetic algorithm, and the reference point of the hypervolume."""
         return super().state_dict() | {"reference": list(self._reference), "front": [m.id for m in self.front()]}
 
     def load_state_dict(self, state: State) -> None:
@@ -198,7 +198,7 @@ class GeneticConfig(BreedingConfig):
 
 
 class Genetic(Breeding):
-    """By the first objective."""
+    """Mu + lambda by the first objective alone: the best of parents and children survive."""
 
     _config: GeneticConfig
 

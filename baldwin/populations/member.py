@@ -91,7 +91,7 @@ class TrainMember:
 
     @property
     def kind(self) -> str:
-        """member, for the timeline."""
+        """The name of these jobs in the timeline: member."""
         return "member"
 
     @property
@@ -101,7 +101,7 @@ class TrainMember:
 
     @property
     def stream(self) -> None:
-        """Any worker will do."""
+        """None: the job may run on any worker."""
 
     @property
     def reads(self) -> tuple[str, ...]:

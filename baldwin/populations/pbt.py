@@ -84,7 +84,7 @@ class PBT(Population):
 
     @property
     def waits_for_all(self) -> bool:
-        """If it is synchronous."""
+        """Whether all members finish a round before any is copied: in synchronous PBT."""
         return self._config.synchronous
 
     def _plan(self) -> Plan | None:

@@ -21,7 +21,7 @@ class ScheduleConfig(PopulationConfig):
 
 
 class Schedule(Population):
-    """Continues its only member."""
+    """One member whose hyper-parameters follow a schedule of an earlier run."""
 
     _config: ScheduleConfig
 

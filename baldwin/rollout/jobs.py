@@ -19,7 +19,7 @@ class RolloutJob:
 
     @property
     def kind(self) -> str:
-        """train, evaluate or mean."""
+        """The name of these jobs in the timeline: train, evaluate or mean."""
         return self.spec.purpose
 
     @property

@@ -221,7 +221,7 @@ class Recorder:
         self.deciding.append(self._running.deciding)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """As `collect` returns them."""
+        """The steps as arrays by name, as `collect` returns them."""
         found: dict[str, NDArray[Any]] = {OBS + key: array for key, array in stack_observations(self.observations, 1).items()}
         found["action"] = np.stack(self.actions, 1)
         found["reward"] = np.stack([step.reward for step in self.steps], 1).astype(np.float32)

@@ -28,7 +28,7 @@ class EvaluateGroup:
 
     @property
     def kind(self) -> str:
-        """evaluate, for the timeline."""
+        """The name of these jobs in the timeline: evaluate."""
         return "evaluate"
 
     @property
@@ -38,7 +38,7 @@ class EvaluateGroup:
 
     @property
     def stream(self) -> None:
-        """Any worker will do."""
+        """None: the job may run on any worker."""
 
     def run(self, worker: Worker) -> list[Outcome]:
         """One outcome per episode."""

@@ -47,7 +47,7 @@ class CapConfig(ConfigModel):
 
 
 class EvolutionConfig(AlgorithmConfig):
-    """How individuals are played."""
+    """What all strategies have in common: episodes, blocks, common random numbers, cuts, costs."""
 
     mutable: ClassVar[tuple[str, ...]] = ("episodes", "action_noise", "step_cost")
     plays_opponents: ClassVar[bool] = True
