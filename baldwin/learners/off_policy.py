@@ -384,7 +384,7 @@ def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolic
     learner: ReplayLearner = make(
         policy=context.policy, obs=context.env.obs, n_actions=actions.size, discrete=not actions.continuous, seed=context.seed
     )
-    kept = window_columns(learner.state_size, config.target != "nstep") if isinstance(learner, WindowLearner) else {}
+    kept = window_columns(learner.state_size, config.target != "nstep", config.refresh) if isinstance(learner, WindowLearner) else {}
     replay = make_replay(context, config.buffer_size, config.checkpoint_slack, kept)
     return OffPolicyAlgorithm(learner, replay, config, context)
 
@@ -436,10 +436,10 @@ def replay_columns(spec: ObservationSpec, empty_actions: NDArray[Any]) -> dict[s
     return columns
 
 
-def window_columns(memory_size: int, log_prob: bool) -> dict[str, Column]:
+def window_columns(memory_size: int, log_prob: bool, refresh: bool = False) -> dict[str, Column]:
     """What windows need besides transitions."""
     columns = {PREVIOUS_INDEX: Column("<i8")}
-    columns |= {MEMORY: Column("<f4", (memory_size,))} if memory_size else {}
+    columns |= {MEMORY: Column("<f4", (memory_size,), mutable=refresh)} if memory_size else {}
     return columns | ({LOG_PROB: Column("<f4")} if log_prob else {})
 
 

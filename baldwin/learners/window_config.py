@@ -32,6 +32,9 @@ class WindowConfig(ConfigModel):
     )
     burn_in: int = Field(0, ge=0, description="Steps before those that only bring the memory up to date")
     burn_in_gradient: bool = Field(False, description="Whether gradients flow back into these steps")
+    refresh: bool = Field(
+        False, description="After an update, the memory that the new network has in its windows replaces what is stored in the replay"
+    )
     rescale_values: bool = Field(False, description="Critics learn sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of the returns, as in R2D2")
     shared_encoder: bool = Field(True, description="On windows: actor and critics see by one encoder and memory, which the critics train")
     actor_trains_encoder: bool = Field(False, description="The actor trains a shared encoder, too")
@@ -64,6 +67,11 @@ class WindowConfig(ConfigModel):
             raise ValueError(
                 f"algorithm.burn_in={self.burn_in} brings a policy's memory up to date, and this policy has none. "
                 "Set policy.memory.kind=lstm, or leave burn_in out"
+            )
+        if self.refresh and not policy.has_memory:
+            raise ValueError(
+                "algorithm.refresh replaces stored states of a policy's memory, and this policy has none. "
+                "Set policy.memory.kind=lstm, or leave refresh out"
             )
         if self.target != "nstep" and not self.off_policy_targets:
             raise ValueError(

@@ -49,6 +49,11 @@ class PrioritizedSampler:
         self._batches = 0  # sampled so far: one for each update
 
     @property
+    def replay(self) -> ReplayBuffer:
+        """What it samples."""
+        return self._replay
+
+    @property
     def beta(self) -> float:
         """The exponent of the next batch's importance weights."""
         config = self._config

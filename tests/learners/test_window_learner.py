@@ -17,6 +17,7 @@ from baldwin.networks import make_network
 from baldwin.networks.representation import Representation
 from baldwin.observations import VECTOR, vector_spec
 from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.types import Arrays
 from tests.learners.tools import policy
 
 OBS, ACTIONS = 3, 2
@@ -139,6 +140,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"sequence": 2},
     {"burn_in": 2},
     {"burn_in": 2, "burn_in_gradient": True},
+    {"refresh": True},
     {"shared_encoder": False},
     {"actor_trains_encoder": True},
     {"encoder_lr": 1e-2},
@@ -163,6 +165,27 @@ def test_every_option_changes_the_bits() -> None:
         own.train(replay(own), 4)
         found.append(own.actor_vectors().tobytes())
     assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("kind", ["gru", "attention"])
+def test_stored_states_become_those_of_the_network_as_it_is_now(kind: str) -> None:
+    """By windows over whole episodes, every step's; a first step remembers nothing, before and after."""
+    chosen = {"memory": {"kind": kind, "size": 4, "window": 3, "heads": 2}}
+    own, plain = (learner(chosen=chosen, burn_in=8, sequence=8, batch_size=64, refresh=on) for on in (True, False))
+    buffer, kept = replay(own), replay(plain)
+    own.train(buffer, 3)
+    plain.train(kept, 3)
+    data, before = buffer.read(0, buffer.total), kept.read(0, kept.total)
+    for begin, end in spans(data):
+        obs = np.concatenate([data["obs/" + VECTOR][begin:end], data["next_obs/" + VECTOR][end - 1 : end]])
+        np.testing.assert_allclose(data["memory"][begin:end], memories(own, obs), atol=1e-6)
+        assert end == begin + 1 or not np.array_equal(before["memory"][begin:end], data["memory"][begin:end])
+    np.testing.assert_array_equal(before["memory"], replay(learner(chosen=chosen)).read(0, kept.total)["memory"])
+
+
+def spans(data: Arrays) -> list[tuple[int, int]]:
+    ends = np.flatnonzero(data["terminated"] | data["truncated"]) + 1
+    return list(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("options", [{}, {"burn_in": 1, "shared_encoder": False, "rnd": "reward", "siamese": "byol", "prediction": True}])
