@@ -19,6 +19,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from baldwin.algorithm import AlgorithmEntry, register
+from baldwin.errors import ConfigError
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
 from baldwin.learners.replay_learner import BatchSampler, TargetValues, TensorBatch, detached, only, td_errors
@@ -81,15 +82,34 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
         description="Continuous actions: standard deviation of noise on what the policy samples while collecting; not with corrected targets",
     )
     start_steps: int = Field(10_000, ge=0, description="Random actions and no updates until then")
+    discrete_dqn_like: bool = Field(
+        False, description="Discrete choices are greedy by Q-values, with the targets of double DQN, and have no policy and no temperature"
+    )
+    discrete_dqn_epsilon: float = Field(0.2, ge=0, le=1, description="discrete_dqn_like: share of random choices while collecting")
 
     @property
     def exploration_kind(self) -> Literal["noise", "sample", "epsilon", "greedy"]:
-        """By the policy itself."""
-        return "sample"
+        """By the policy itself; choices without one are epsilon-greedy."""
+        return "epsilon" if self.discrete_dqn_like else "sample"
 
     def exploration_at(self, env_steps: int) -> float:
-        """The standard deviation of noise on sampled actions."""
-        return self.action_noise
+        """The standard deviation of noise on sampled actions, or the share of random choices."""
+        return self.discrete_dqn_epsilon if self.discrete_dqn_like else self.action_noise
+
+    def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> SACBase:
+        """A new learner for continuous, discrete or mixed actions.
+
+        Raises:
+            ConfigError: discrete_dqn_like without choices.
+        """
+        if not self.discrete_dqn_like:
+            return super().make_learner(policy, obs=obs, n_actions=n_actions, discrete=discrete, seed=seed)
+        from baldwin.learners.greedy_sac import GreedySAC
+
+        made = GreedySAC(policy, self, obs=obs, actions=ActionMap(obs.action_space, policy.squash, policy.head), seed=seed)
+        if not made.branches:
+            raise ConfigError(f"algorithm.discrete_dqn_like is for discrete choices, and {obs.action_space} has none. Leave it out")
+        return made
 
     def check_windows(self, name: str, policy: PolicyConfig) -> None:
         """As for all; noise changes the probabilities that corrected targets need."""
@@ -98,6 +118,15 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
             raise ValueError(
                 f"algorithm.target={self.target} needs the probabilities of actions, which action_noise changes. Leave one out"
             )
+        if self.discrete_dqn_like and self.target != "nstep":
+            raise ValueError(
+                f"algorithm.target={self.target} needs the probabilities of a policy, and choices have none with discrete_dqn_like. Use target=nstep"
+            )
+        if self.discrete_dqn_like and (self.action_noise or self.noisy):
+            name = "noisy" if self.noisy else "action_noise"
+            raise ValueError(f"algorithm.{name}: with discrete_dqn_like, choices are explored by discrete_dqn_epsilon. Leave one out")
+        if not self.discrete_dqn_like and "discrete_dqn_epsilon" in self.model_fields_set:
+            raise ValueError("algorithm.discrete_dqn_epsilon has no effect without algorithm.discrete_dqn_like. Set both, or neither")
 
 
 class SACBase(Learner):

@@ -181,11 +181,19 @@ def _clip(value: Any, settings: Settings) -> Converted:
 def _corrected(value: Any, settings: Settings) -> Converted:
     if not value or whole(settings["sac_config.n_step"]) == 1:
         return {}, NOTHING_LOST if not value else "one step needs no correction"
+    if settings.get("sac_config.discrete_dqn_like"):
+        return {}, "choices without a policy have no probabilities to correct by"
     return {"algorithm.target": "vtrace"}, "of the next state; there, the first step is weighted, too, which pulls Q towards V"
 
 
 def _lambda(value: Any, settings: Settings) -> Converted:
-    return ({"algorithm.trace_lambda": number(value)}, "") if settings["sac_config.use_n_step_is"] else ({}, NOTHING_LOST)
+    if (
+        settings["sac_config.use_n_step_is"]
+        and whole(settings["sac_config.n_step"]) > 1
+        and not settings.get("sac_config.discrete_dqn_like")
+    ):
+        return {"algorithm.trace_lambda": number(value)}, ""
+    return {}, NOTHING_LOST
 
 
 def _clip_weights(value: Any, settings: Settings) -> Converted:
@@ -230,6 +238,16 @@ def _prediction(value: Any, settings: Settings) -> Converted:
 
 def _curiosity(value: Any, settings: Settings) -> Converted:
     return ({"algorithm.curiosity.kind": str(value).lower()}, NORMALIZED) if value is not None else ({}, NOTHING_LOST)
+
+
+def _dqn_like(value: Any, settings: Settings) -> Converted:
+    return ({"algorithm.discrete_dqn_like": True}, "") if value else ({}, NOTHING_LOST)
+
+
+def _dqn_epsilon(value: Any, settings: Settings) -> Converted:
+    if not settings.get("sac_config.discrete_dqn_like"):
+        return {}, "has no effect without sac_config.discrete_dqn_like"
+    return {"algorithm.discrete_dqn_epsilon": number(value)}, ""
 
 
 def _strength(value: Any, settings: Settings) -> Converted:
@@ -312,8 +330,8 @@ RULES: dict[str, Rule] = {
     "sac_config.v_c": _clip_weights,
     "sac_config.use_n_step_is": _corrected,
     "sac_config.clip_epsilon": _clip,
-    "sac_config.discrete_dqn_like": absent("use algorithm.name=dqn", off=(False,)),
-    "sac_config.discrete_dqn_epsilon": absent("use algorithm.name=dqn", needs="sac_config.discrete_dqn_like"),
+    "sac_config.discrete_dqn_like": _dqn_like,
+    "sac_config.discrete_dqn_epsilon": _dqn_epsilon,
     "sac_config.siamese": _siamese,
     "sac_config.siamese_use_q": _siamese_q,
     "sac_config.siamese_use_adaptive": _adaptive,
