@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext, FailureLimits
+from baldwin.config_base import MAX_INT
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.learners.episode_tracker import EpisodeTracker
 from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner, TransitionLearner
@@ -103,6 +104,11 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
         """The policy's head must fit, and the buffer must hold what the kept checkpoints could sample."""
         check_head(self.name, self.policy_defaults.get("head", "deterministic"), policy)
         self.check_windows(self.name, policy)
+        if self.exploration_spread != 1 and not any(self.exploration_at(steps) for steps in (0, MAX_INT)):
+            raise ValueError(
+                "algorithm.exploration_spread multiplies noise on actions or random ones, and there are none. "
+                "Set algorithm.action_noise (sac), exploration_noise (td3) or epsilon_end (dqn), or leave it out"
+            )
         if self.prioritized and self.prioritized.initial == "td-error" and self.trains_on_windows(policy):
             raise ValueError(
                 "algorithm.prioritized.initial=td-error is for single transitions: the steps that a window's error needs come later. Use max"

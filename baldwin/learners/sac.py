@@ -34,7 +34,6 @@ class SACUpdateConfig(ActorCriticConfig):
 
     mutable: ClassVar[tuple[str, ...]] = ("alpha", "alpha_lr", "target_entropy", "target_entropy_scale", "target_subset", "policy_delay")
     renamed: ClassVar[dict[str, str]] = {
-        "ensemble": "n_critics",
         "subset": "target_subset",
         "alpha_start": "init_alpha",
         "entropy_share": "target_entropy_scale",
@@ -47,7 +46,7 @@ class SACUpdateConfig(ActorCriticConfig):
         "auto", description="auto: minus the number of continuous actions, or target_entropy_scale x log of the number of discrete ones"
     )
     target_entropy_scale: float = Field(0.5, gt=0, lt=1, description="Discrete actions: target as a fraction of the largest entropy")
-    n_critics: int = Field(2, ge=1, description="Size of the ensemble")
+    n_critics: int = Field(2, ge=1, description="Size of the ensemble; `ensemble` is another name of it")
     target_subset: int = Field(2, ge=1, description="Number of critics, chosen at random, that a target takes the minimum of")
     policy_delay: PositiveInt = Field(1, description="Critic updates for each update of actor and temperature")
 
@@ -58,10 +57,16 @@ class SACUpdateConfig(ActorCriticConfig):
         return self
 
     def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> SACBase:
-        """A new learner for continuous, discrete or mixed actions."""
+        """A new learner for continuous, discrete or mixed actions.
+
+        Raises:
+            ConfigError: clip_epsilon, and there are discrete choices.
+        """
         from baldwin.learners.discrete_sac import DiscreteSAC  # they are subclasses of what is below
         from baldwin.learners.mixed_sac import MixedSAC
 
+        if self.clip_epsilon is not None and discrete:
+            raise ConfigError(f"algorithm.clip_epsilon is for continuous actions; got {obs.action_space or 'discrete ones'}. Leave it out")
         if isinstance(obs.action_space, spaces.Dict | spaces.Tuple | spaces.MultiDiscrete | spaces.MultiBinary):
             return MixedSAC(policy, self, obs=obs, actions=ActionMap(obs.action_space, policy.squash, policy.head), seed=seed)
         return (DiscreteSAC if discrete else SAC)(policy, self, obs=obs, n_actions=n_actions, seed=seed)
@@ -106,6 +111,7 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
             return super().make_learner(policy, obs=obs, n_actions=n_actions, discrete=discrete, seed=seed)
         from baldwin.learners.greedy_sac import GreedySAC
 
+        assert obs.action_space is not None
         made = GreedySAC(policy, self, obs=obs, actions=ActionMap(obs.action_space, policy.squash, policy.head), seed=seed)
         if not made.branches:
             raise ConfigError(f"algorithm.discrete_dqn_like is for discrete choices, and {obs.action_space} has none. Leave it out")
@@ -125,7 +131,9 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
         if self.discrete_dqn_like and (self.action_noise or self.noisy):
             name = "noisy" if self.noisy else "action_noise"
             raise ValueError(f"algorithm.{name}: with discrete_dqn_like, choices are explored by discrete_dqn_epsilon. Leave one out")
-        if not self.discrete_dqn_like and "discrete_dqn_epsilon" in self.model_fields_set:
+        if self.discrete_dqn_like and self.clip_epsilon is not None:
+            raise ValueError("algorithm.clip_epsilon is for continuous actions, and discrete_dqn_like for choices. Leave one out")
+        if not self.discrete_dqn_like and self.is_changed("discrete_dqn_epsilon"):
             raise ValueError("algorithm.discrete_dqn_epsilon has no effect without algorithm.discrete_dqn_like. Set both, or neither")
 
 

@@ -77,6 +77,16 @@ class WindowConfig(ConfigModel):
             raise ValueError(
                 f"algorithm.target={self.target} needs the probabilities of actions; the policy of {name} is deterministic. Use target=nstep, or sac"
             )
+        if self.target == "nstep" and self.is_changed("trace_lambda"):
+            raise ValueError(
+                "algorithm.trace_lambda has no effect with algorithm.target=nstep. Set target=retrace or vtrace, or leave it out"
+            )
+        for key in ("encoder_lr", "shared_encoder", "actor_trains_encoder"):
+            if self.is_changed(key) and not self.trains_on_windows(policy):
+                raise ValueError(
+                    f"algorithm.{key} is for learning from windows of steps, which nothing here asks for. "
+                    "Set policy.memory.kind=gru or algorithm.sequence=8, or leave it out"
+                )
         if self.rescale_values and not self.rescalable:
             raise ValueError(f"algorithm.rescale_values: the entropy bonus of {name} is on the scale of rewards. Use it with dqn or td3")
         if self.burn_in_gradient and not self.burn_in:
