@@ -104,8 +104,9 @@ class WindowLearner(ReplayLearner):
         self._bonuses = {name: bonus for name, bonus in bonuses.items() if bonus}
         encode = None if self.state_size else self.encoder.encode
         self._siamese = make_siamese(options.siamese, features.n_outputs, encode, self._q_of_numbers, seed, self.device)
+        hidden = [name for name, encoder in policy.encoders.items() if encoder.kind == "none" and name in obs.vectors]
         self._prediction = (
-            Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device) if options.prediction else None
+            Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device, hidden) if options.prediction else None
         )
         self.learner.followers = (*self.learner.followers, *(n for loss in self._siamese.values() for n in loss.networks().values()))
 

@@ -46,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
     "sac_config.learning_rate": 0.0003,
     "sac_config.gamma": 0.99,
     "sac_config.clip_epsilon": 0.2,
+    "sac_config.use_extra_data": True,
     "sac_config.use_normalization": False,
 }
 """Of ASAC. Its files are merged over them. Those that mean nothing here are left out."""
@@ -338,7 +339,8 @@ def _prediction(value: Any, settings: Settings) -> Converted:
     if not value:
         return {}, NOTHING_LOST
     kl = settings.get("sac_config.transition_kl", 0.8)
-    return {"algorithm.prediction.transition_kl": number(kl)}, "it trains encoders: set policy.encoders or policy.memory"
+    keys = {"algorithm.prediction.transition_kl": number(kl), "algorithm.prediction.extra": bool(settings["sac_config.use_extra_data"])}
+    return keys, "it trains encoders: set policy.encoders or policy.memory"
 
 
 def _curiosity(value: Any, settings: Settings) -> Converted:
@@ -442,7 +444,9 @@ RULES: dict[str, Rule] = {
     "sac_config.siamese_use_adaptive": _adaptive,
     "sac_config.use_prediction": _prediction,
     "sac_config.transition_kl": absent("part of algorithm.prediction", needs="sac_config.use_prediction"),
-    "sac_config.use_extra_data": absent("hide a sensor from the policy by policy.encoders={SENSOR: none}", off=(False,)),
+    "sac_config.use_extra_data": absent(
+        "part of algorithm.prediction: hide a sensor from the policy by policy.encoders={SENSOR: none}", needs="sac_config.use_prediction"
+    ),
     "sac_config.curiosity": _curiosity,
     "sac_config.curiosity_strength": _strength,
     "sac_config.use_rnd": _rnd,
