@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -87,6 +87,13 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
         """An epoch ends with a segment."""
         segment = self.n_envs * self.rollout_length
         return -(-self.steps_per_epoch // segment) * segment
+
+    def resolved_for_steps(self, env_steps: int | None) -> Self:
+        """`prioritized.beta_updates: auto` is the number of updates in so many steps."""
+        if not self.prioritized or self.prioritized.beta_updates != "auto" or env_steps is None:
+            return self
+        updates = max(1, round(max(0, env_steps - self.start_steps) * self.updates_per_step))
+        return self.model_copy(update={"prioritized": self.prioritized.model_copy(update={"beta_updates": updates})})
 
     @field_validator("actor_lag", mode="before")
     @classmethod
