@@ -63,6 +63,10 @@ class AlgorithmConfig(ConfigModel):
         """The same with every `auto` that depends on the environment replaced, too."""
         return self
 
+    def resolved_for_steps(self, env_steps: int | None) -> Self:
+        """The same with every `auto` that depends on the length of the run replaced, too; None: it is not known."""
+        return self
+
     def on_cpu(self) -> Self:
         """The same computed on a CPU: evaluating a trained policy needs no GPU."""
         return self

@@ -32,6 +32,10 @@ class ConfigModel(BaseModel):
         """Why a key of an earlier version is no longer there."""
         return next((c.removed[key] for c in cls.__mro__ if issubclass(c, ConfigModel) and key in c.removed), None)
 
+    def is_changed(self, name: str) -> bool:
+        """Whether a field has another value than its default. (The config of a run that goes on has all fields set.)"""
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
+
     def is_mutable(self, path: Sequence[str]) -> bool:
         """Whether the key at this path may change in mid-training."""
         head, *rest = path

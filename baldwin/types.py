@@ -110,6 +110,7 @@ class Windows(NamedTuple):
     log_prob: NDArray[np.float32]  # [..., T] of the action when it was taken; empty where that is not stored
     memory: NDArray[np.float32]  # [..., S] of the policy before the first step that is there; empty without memory
     indices: NDArray[np.int64]  # [...] of the sampled rows
+    rows: NDArray[np.int64]  # [..., T] of all steps; where there is none, of any
     weights: NDArray[np.float32] | None = None  # [...] of their losses, where they were sampled by priorities
     elapsed: NDArray[np.int32] | None = None  # [..., T] frames of each step, where steps last several
 

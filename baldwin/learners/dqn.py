@@ -130,8 +130,7 @@ class DQN(TransitionLearner):
         if y is None:
             following = self.target_values(batch.next_obs, batch.next_obs, batch.action, of_actions=False)
             y = batch.reward + batch.discount * following.value
-        if self._noisy:
-            self._draw_noise(2)
+        self._draw_noise(2)
         q = self._q(batch.obs).gather(-1, batch.action[:, None]).squeeze(-1)
         return mean_loss("huber", q, y, batch.weights), q, y
 
@@ -141,13 +140,11 @@ class DQN(TransitionLearner):
     @torch.no_grad()
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Q' of the greedy action, and of these; the greedy policy takes an action with probability 1 or 0."""
-        if self._noisy:
-            self._draw_noise(0)
+        self._draw_noise(0)
         q = self._q(obs, target=True)
         online = q
         if self.config.double:
-            if self._noisy:
-                self._draw_noise(1)
+            self._draw_noise(1)
             online = self._q(actor_obs)
         best = _legal(online, obs).argmax(-1, keepdim=True)
         value = q.gather(-1, best).squeeze(-1)

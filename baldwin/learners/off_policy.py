@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext, FailureLimits
+from baldwin.config_base import MAX_INT
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.learners.episode_tracker import EpisodeTracker
 from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner, TransitionLearner
@@ -87,6 +88,13 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
         segment = self.n_envs * self.rollout_length
         return -(-self.steps_per_epoch // segment) * segment
 
+    def resolved_for_steps(self, env_steps: int | None) -> Self:
+        """`prioritized.beta_updates: auto` is the number of updates in so many steps."""
+        if not self.prioritized or self.prioritized.beta_updates != "auto" or env_steps is None:
+            return self
+        updates = max(1, round(max(0, env_steps - self.start_steps) * self.updates_per_step))
+        return self.model_copy(update={"prioritized": self.prioritized.model_copy(update={"beta_updates": updates})})
+
     @field_validator("actor_lag", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
@@ -103,6 +111,11 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
         """The policy's head must fit, and the buffer must hold what the kept checkpoints could sample."""
         check_head(self.name, self.policy_defaults.get("head", "deterministic"), policy)
         self.check_windows(self.name, policy)
+        if self.exploration_spread != 1 and not any(self.exploration_at(steps) for steps in (0, MAX_INT)):
+            raise ValueError(
+                "algorithm.exploration_spread multiplies noise on actions or random ones, and there are none. "
+                "Set algorithm.action_noise (sac), exploration_noise (td3) or epsilon_end (dqn), or leave it out"
+            )
         if self.prioritized and self.prioritized.initial == "td-error" and self.trains_on_windows(policy):
             raise ValueError(
                 "algorithm.prioritized.initial=td-error is for single transitions: the steps that a window's error needs come later. Use max"
@@ -384,7 +397,7 @@ def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolic
     learner: ReplayLearner = make(
         policy=context.policy, obs=context.env.obs, n_actions=actions.size, discrete=not actions.continuous, seed=context.seed
     )
-    kept = window_columns(learner.state_size, config.target != "nstep") if isinstance(learner, WindowLearner) else {}
+    kept = window_columns(learner.state_size, config.target != "nstep", config.refresh) if isinstance(learner, WindowLearner) else {}
     replay = make_replay(context, config.buffer_size, config.checkpoint_slack, kept)
     return OffPolicyAlgorithm(learner, replay, config, context)
 
@@ -436,10 +449,10 @@ def replay_columns(spec: ObservationSpec, empty_actions: NDArray[Any]) -> dict[s
     return columns
 
 
-def window_columns(memory_size: int, log_prob: bool) -> dict[str, Column]:
+def window_columns(memory_size: int, log_prob: bool, refresh: bool = False) -> dict[str, Column]:
     """What windows need besides transitions."""
     columns = {PREVIOUS_INDEX: Column("<i8")}
-    columns |= {MEMORY: Column("<f4", (memory_size,))} if memory_size else {}
+    columns |= {MEMORY: Column("<f4", (memory_size,), mutable=refresh)} if memory_size else {}
     return columns | ({LOG_PROB: Column("<f4")} if log_prob else {})
 
 

@@ -7,7 +7,7 @@ tell the past.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -36,6 +36,9 @@ class PredictionConfig(ConfigModel):
     lr: PositiveFloat = Field(3e-4, description="Learning rate of its networks")
     hidden: list[PositiveInt] = Field([64, 64, 64], description="Units of each hidden layer of its networks")
     images: bool = Field(False, description="Decode images too, by a perceptron: for small ones. Vectors are always decoded")
+    extra: bool = Field(
+        True, description="Vectors that are hidden from the policy (policy.encoders={SENSOR: none}) feed the transition, too"
+    )
 
 
 def _switch(value: Any) -> Any:
@@ -52,13 +55,22 @@ class Prediction:
     """Three perceptrons: the transition of features, the reward of a step, and a decoder of observations."""
 
     def __init__(
-        self, config: PredictionConfig, obs: ObservationSpec, n_features: int, n_actions: int, seed: int, device: torch.device
+        self,
+        config: PredictionConfig,
+        obs: ObservationSpec,
+        n_features: int,
+        n_actions: int,
+        seed: int,
+        device: torch.device,
+        hidden: Sequence[str] = (),
     ) -> None:
-        """`obs`: all sensors of the observations in a window, also those that the encoder does not see."""
+        """`obs`: all sensors of the observations in a window; `hidden`: the vectors that the encoder does not see."""
         self._config, self.adaptive = config, config.adaptive
         self._images = {s.key: s.scale for s in obs.images} if config.images else {}
         decoded = obs.vector_size + (sum(obs.frames * math.prod(s.shape) for s in obs.images) if config.images else 0)
-        sizes = {"transition": (n_features + n_actions, 2 * n_features), "reward": (n_features + n_actions, 1)}
+        self._extra = [obs.vectors[name] for name in hidden] if config.extra else []
+        n_extra = sum(at.stop - at.start for at in self._extra)
+        sizes = {"transition": (n_features + n_actions + n_extra, 2 * n_features), "reward": (n_features + n_actions, 1)}
         if decoded:
             sizes["decoder"] = (n_features, decoded)
         self._networks = {
@@ -69,7 +81,8 @@ class Prediction:
     def losses(self, window: Window) -> dict[str, Tensor]:
         """Each loss by name, times the weight; differentiable in `window.features`. An `adaptive` gate is for each of them."""
         steps = window.steps()
-        mean, std = split_latent(apply(self._networks["prediction_transition"], steps.features, steps.action))
+        extra = [window.obs[VECTOR][:, :-1][window.valid][:, at] for at in self._extra]
+        mean, std = split_latent(apply(self._networks["prediction_transition"], steps.features, steps.action, *extra))
         nll = gaussian_nll_loss(mean, steps.next_target_features.detach(), std.square(), full=True, reduction="none")
         transition = nll + self._config.transition_kl * kl_to_standard_normal(mean, std)
         reward = apply(self._networks["prediction_reward"], steps.features, steps.action).squeeze(-1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 from torch.nn.functional import mse_loss, one_hot, smooth_l1_loss
 
@@ -53,6 +53,18 @@ class LearnerConfig(ConfigModel):
 
     mutable: ClassVar[tuple[str, ...]] = ("batch_size", "gamma", "tau", "n_step")
     renamed: ClassVar[dict[str, str]] = {"batch": "batch_size"}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ensemble(cls, data: Any) -> Any:
+        """`ensemble` is another name of SAC's `n_critics`; the other learners have a fixed number of critics."""
+        if not isinstance(data, Mapping) or "ensemble" not in data:
+            return data
+        if "n_critics" not in cls.model_fields:
+            raise ValueError("ensemble is a key of sac: other learners have a fixed number of critics. Leave it out, or use sac")
+        if "n_critics" in data:
+            raise ValueError("ensemble and n_critics are two names of the same number; got both. Leave one out")
+        return {"n_critics" if key == "ensemble" else key: value for key, value in data.items()}
 
     batch_size: PositiveInt = Field(256, description="Transitions per update")
     gamma: float = Field(0.99, gt=0, le=1, description="Discount")
@@ -278,8 +290,8 @@ class TransitionLearner(ReplayLearner):
 
     def _draw_noise(self, which: int) -> None:
         """Noise of its own for each pass of an update through noisy layers."""
-        assert self._noisy is not None
-        self._noisy.draw_noise(seeds.generator(self._seed, seeds.Stream.LEARN, self.updates, which))
+        if self._noisy:
+            self._noisy.draw_noise(seeds.generator(self._seed, seeds.Stream.LEARN, self.updates, which))
 
 
 def check_trainable(network: Network, policy: PolicyConfig) -> Network:

@@ -19,6 +19,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from baldwin.algorithm import AlgorithmEntry, register
+from baldwin.errors import ConfigError
 from baldwin.learners.learner import ActorCriticConfig, Learner
 from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
 from baldwin.learners.replay_learner import TD_ERROR, BatchSampler, TargetValues, TensorBatch, mean_error
@@ -33,7 +34,6 @@ class SACUpdateConfig(ActorCriticConfig):
 
     mutable: ClassVar[tuple[str, ...]] = ("alpha", "alpha_lr", "target_entropy", "target_entropy_scale", "target_subset", "policy_delay")
     renamed: ClassVar[dict[str, str]] = {
-        "ensemble": "n_critics",
         "subset": "target_subset",
         "alpha_start": "init_alpha",
         "entropy_share": "target_entropy_scale",
@@ -46,7 +46,7 @@ class SACUpdateConfig(ActorCriticConfig):
         "auto", description="auto: minus the number of continuous actions, or target_entropy_scale x log of the number of discrete ones"
     )
     target_entropy_scale: float = Field(0.5, gt=0, lt=1, description="Discrete actions: target as a fraction of the largest entropy")
-    n_critics: int = Field(2, ge=1, description="Size of the ensemble")
+    n_critics: int = Field(2, ge=1, description="Size of the ensemble; `ensemble` is another name of it")
     target_subset: int = Field(2, ge=1, description="Number of critics, chosen at random, that a target takes the minimum of")
     policy_delay: PositiveInt = Field(1, description="Critic updates for each update of actor and temperature")
 
@@ -57,10 +57,16 @@ class SACUpdateConfig(ActorCriticConfig):
         return self
 
     def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> SACBase:
-        """A new learner for continuous, discrete or mixed actions."""
+        """A new learner for continuous, discrete or mixed actions.
+
+        Raises:
+            ConfigError: clip_epsilon, and there are discrete choices.
+        """
         from baldwin.learners.discrete_sac import DiscreteSAC  # they are subclasses of what is below
         from baldwin.learners.mixed_sac import MixedSAC
 
+        if self.clip_epsilon is not None and discrete:
+            raise ConfigError(f"algorithm.clip_epsilon is for continuous actions; got {obs.action_space or 'discrete ones'}. Leave it out")
         if isinstance(obs.action_space, spaces.Dict | spaces.Tuple | spaces.MultiDiscrete | spaces.MultiBinary):
             return MixedSAC(policy, self, obs=obs, actions=ActionMap(obs.action_space, policy.squash, policy.head), seed=seed)
         return (DiscreteSAC if discrete else SAC)(policy, self, obs=obs, n_actions=n_actions, seed=seed)
@@ -81,15 +87,35 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
         description="Continuous actions: standard deviation of noise on what the policy samples while collecting; not with corrected targets",
     )
     start_steps: int = Field(10_000, ge=0, description="Random actions and no updates until then")
+    discrete_dqn_like: bool = Field(
+        False, description="Discrete choices are greedy by Q-values, with the targets of double DQN, and have no policy and no temperature"
+    )
+    discrete_dqn_epsilon: float = Field(0.2, ge=0, le=1, description="discrete_dqn_like: share of random choices while collecting")
 
     @property
     def exploration_kind(self) -> Literal["noise", "sample", "epsilon", "greedy"]:
-        """Exploration by sampling from the policy."""
-        return "sample"
+        """By the policy itself; choices without one are epsilon-greedy."""
+        return "epsilon" if self.discrete_dqn_like else "sample"
 
     def exploration_at(self, env_steps: int) -> float:
-        """The standard deviation of noise on sampled actions."""
-        return self.action_noise
+        """The standard deviation of noise on sampled actions, or the share of random choices."""
+        return self.discrete_dqn_epsilon if self.discrete_dqn_like else self.action_noise
+
+    def make_learner(self, policy: PolicyConfig, *, obs: ObservationSpec, n_actions: int, discrete: bool, seed: int) -> SACBase:
+        """A new learner for continuous, discrete or mixed actions.
+
+        Raises:
+            ConfigError: discrete_dqn_like without choices.
+        """
+        if not self.discrete_dqn_like:
+            return super().make_learner(policy, obs=obs, n_actions=n_actions, discrete=discrete, seed=seed)
+        from baldwin.learners.greedy_sac import GreedySAC
+
+        assert obs.action_space is not None
+        made = GreedySAC(policy, self, obs=obs, actions=ActionMap(obs.action_space, policy.squash, policy.head), seed=seed)
+        if not made.branches:
+            raise ConfigError(f"algorithm.discrete_dqn_like is for discrete choices, and {obs.action_space} has none. Leave it out")
+        return made
 
     def check_windows(self, name: str, policy: PolicyConfig) -> None:
         """As for all; noise changes the probabilities that corrected targets need."""
@@ -98,6 +124,17 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
             raise ValueError(
                 f"algorithm.target={self.target} needs the probabilities of actions, which action_noise changes. Leave one out"
             )
+        if self.discrete_dqn_like and self.target != "nstep":
+            raise ValueError(
+                f"algorithm.target={self.target} needs the probabilities of a policy, and choices have none with discrete_dqn_like. Use target=nstep"
+            )
+        if self.discrete_dqn_like and (self.action_noise or self.noisy):
+            name = "noisy" if self.noisy else "action_noise"
+            raise ValueError(f"algorithm.{name}: with discrete_dqn_like, choices are explored by discrete_dqn_epsilon. Leave one out")
+        if self.discrete_dqn_like and self.clip_epsilon is not None:
+            raise ValueError("algorithm.clip_epsilon is for continuous actions, and discrete_dqn_like for choices. Leave one out")
+        if not self.discrete_dqn_like and self.is_changed("discrete_dqn_epsilon"):
+            raise ValueError("algorithm.discrete_dqn_epsilon has no effect without algorithm.discrete_dqn_like. Set both, or neither")
 
 
 class SACBase(Learner):
@@ -147,8 +184,7 @@ class SACBase(Learner):
 
     def targets(self, batch: TensorBatch, alpha: Tensor, by_target_policy: bool = False) -> tuple[Tensor, Tensor]:
         """y = r + discount V(s') [B], and the entropy of the policy there."""
-        if self._noisy:
-            self._draw_noise(0)
+        self._draw_noise(0)
         with torch.no_grad():
             next_out = self.actor.split(batch.next_obs, target=True) if by_target_policy else self.actor.each(only(batch.next_obs))[0]
             value, entropy = self.soft_values(batch.next_obs, next_out, alpha, self._subset)
@@ -160,8 +196,7 @@ class SACBase(Learner):
     @torch.no_grad()
     def target_values(self, obs: Obs, actor_obs: Obs, action: Tensor, *, of_actions: bool) -> TargetValues:
         """Soft values of states and, by the same critics of the ensemble, of actions."""
-        if self._noisy:
-            self._draw_noise(0)
+        self._draw_noise(0)
         out, alpha = self.actor.each(only(actor_obs))[0], self._alpha()
         members = self._subset()
         value, _ = self.soft_values(obs, out, alpha, lambda: members)
@@ -240,8 +275,7 @@ class SACBase(Learner):
         return {"critic_loss": loss.detach(), "q_mean": q.detach()} | report
 
     def _step_actor(self, obs: Obs, critic_obs: Obs, alpha: Tensor) -> dict[str, Tensor]:
-        if self._noisy:
-            self._draw_noise(1)
+        self._draw_noise(1)
         loss, entropy = self.actor_loss(obs, critic_obs, alpha)
         self.actor.minimize(loss)
         return {"actor_loss": loss.detach() / len(self.actor.params), "entropy": entropy.detach()}

@@ -32,6 +32,9 @@ class WindowConfig(ConfigModel):
     )
     burn_in: int = Field(0, ge=0, description="Steps before those that only bring the memory up to date")
     burn_in_gradient: bool = Field(False, description="Whether gradients flow back into these steps")
+    refresh: bool = Field(
+        False, description="After an update, the memory that the new network has in its windows replaces what is stored in the replay"
+    )
     rescale_values: bool = Field(False, description="Critics learn sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of the returns, as in R2D2")
     shared_encoder: bool = Field(True, description="On windows: actor and critics see by one encoder and memory, which the critics train")
     actor_trains_encoder: bool = Field(False, description="The actor trains a shared encoder, too")
@@ -65,10 +68,25 @@ class WindowConfig(ConfigModel):
                 f"algorithm.burn_in={self.burn_in} brings a policy's memory up to date, and this policy has none. "
                 "Set policy.memory.kind=lstm, or leave burn_in out"
             )
+        if self.refresh and not policy.has_memory:
+            raise ValueError(
+                "algorithm.refresh replaces stored states of a policy's memory, and this policy has none. "
+                "Set policy.memory.kind=lstm, or leave refresh out"
+            )
         if self.target != "nstep" and not self.off_policy_targets:
             raise ValueError(
                 f"algorithm.target={self.target} needs the probabilities of actions; the policy of {name} is deterministic. Use target=nstep, or sac"
             )
+        if self.target == "nstep" and self.is_changed("trace_lambda"):
+            raise ValueError(
+                "algorithm.trace_lambda has no effect with algorithm.target=nstep. Set target=retrace or vtrace, or leave it out"
+            )
+        for key in ("encoder_lr", "shared_encoder", "actor_trains_encoder"):
+            if self.is_changed(key) and not self.trains_on_windows(policy):
+                raise ValueError(
+                    f"algorithm.{key} is for learning from windows of steps, which nothing here asks for. "
+                    "Set policy.memory.kind=gru or algorithm.sequence=8, or leave it out"
+                )
         if self.rescale_values and not self.rescalable:
             raise ValueError(f"algorithm.rescale_values: the entropy bonus of {name} is on the scale of rewards. Use it with dqn or td3")
         if self.burn_in_gradient and not self.burn_in:

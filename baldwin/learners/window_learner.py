@@ -33,7 +33,7 @@ from baldwin.ops import seeds
 from baldwin.ops.priorities import sequence_error
 from baldwin.ops.representation import gated_sum
 from baldwin.ops.traces import n_step_targets, rescale, retrace_targets, unscale, vtrace_targets
-from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.replay import MEMORY, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from baldwin.rollout.novelty import Novelty
 from baldwin.types import Metrics, State
 
@@ -52,6 +52,7 @@ class TensorWindow(NamedTuple):
     log_prob: Tensor  # [B, T], or empty
     memory: Tensor  # [B, S]
     indices: NDArray[np.int64]  # [B]
+    rows: NDArray[np.int64]  # [B, T]
     weights: Tensor | None  # [B]
 
 
@@ -102,8 +103,9 @@ class WindowLearner(ReplayLearner):
         self._bonuses = {name: bonus for name, bonus in bonuses.items() if bonus}
         encode = None if self.state_size else self.encoder.encode
         self._siamese = make_siamese(options.siamese, features.n_outputs, encode, self._q_of_numbers, seed, self.device)
+        hidden = [name for name, encoder in policy.encoders.items() if encoder.kind == "none" and name in obs.vectors]
         self._prediction = (
-            Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device) if options.prediction else None
+            Prediction(options.prediction, obs, features.n_outputs, n_actions, seed, self.device, hidden) if options.prediction else None
         )
         encoders = (self.encoder, self.actor_encoder) if separate else (self.encoder,)
         self.learner.networks()["critic"].followers = (*encoders, *(n for loss in self._siamese.values() for n in loss.networks().values()))
@@ -151,7 +153,25 @@ class WindowLearner(ReplayLearner):
 
     def train(self, sampler: ReplayBuffer | PrioritizedSampler, k: int) -> Metrics:  # type: ignore[override]
         """k updates, a batch of windows each; the means of what they report."""
-        return self._run_updates(sampler, k, self.update)
+        if not self._options.refresh:
+            return self._run_updates(sampler, k, self.update)
+        replay = sampler.replay if isinstance(sampler, PrioritizedSampler) else sampler
+
+        def update(window: TensorWindow) -> dict[str, Tensor]:
+            report = self.update(window)
+            self._refresh(replay, window)
+            return report
+
+        return self._run_updates(sampler, k, update)
+
+    @torch.no_grad()
+    def _refresh(self, replay: ReplayBuffer, window: TensorWindow) -> None:
+        """Replace the stored memory of a window's steps, but its first, by what the actor's encoder makes of them now."""
+        _, states = self.actor_encoder.unroll(window.obs, window.memory, after(window.valid, 0))
+        found = window.valid.cpu().numpy().copy()
+        found[:, 1:] &= found[:, :-1]  # the first one's memory is what the others follow from
+        found[:, 0] = False
+        replay.replace(MEMORY, window.rows[found], states[:, :-2].cpu().numpy()[found])
 
     def update(self, window: TensorWindow) -> dict[str, Tensor]:
         """One update of the learner on the trained steps of the windows, and one of the encoders."""
@@ -293,7 +313,8 @@ class WindowLearner(ReplayLearner):
     def _sample_batches(self, sampler: Any, k: int, rows: int) -> Iterator[TensorWindow]:
         """k batches of windows; several are sampled in one call, unless each depends on the update before it."""
         config = self.config
-        at_once = 1 if self._has_images or isinstance(sampler, PrioritizedSampler) else WINDOWS_PER_SAMPLE
+        one_by_one = self._has_images or isinstance(sampler, PrioritizedSampler) or self._options.refresh
+        at_once = 1 if one_by_one else WINDOWS_PER_SAMPLE
         for first in range(0, k, at_once):
             count = min(at_once, k - first)
             windows = sampler.sample_windows(count, config.batch_size, self._burn_in, self._sequence + config.n_step - 1)
@@ -314,6 +335,7 @@ class WindowLearner(ReplayLearner):
                     log_prob[n],
                     memory[n],
                     windows.indices[n],
+                    windows.rows[n],
                     None if windows.weights is None else torch.from_numpy(windows.weights[n]).to(self.device),
                 )
 

@@ -11,7 +11,8 @@ stored besides, in a ring of its own to which `tail_index` points; its files tak
 The ring is longer than what may be sampled (`capacity`): the slack keeps what an earlier checkpoint could still sample,
 so that going back to it needs no copy of the data. Columns in a folder are memory-mapped files: other processes read
 them without copies, and a checkpoint only waits for what is not on the disk yet. It holds checksums of the rows, chunk by
-chunk, so that files that were damaged or exchanged are noticed when it is loaded.
+chunk, so that files that were damaged or exchanged are noticed when it is loaded. Of columns that are `mutable` it holds a copy
+instead: their rows are replaced after they were added, so that files know only the newest values.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Column(NamedTuple):
     dtype: str
     shape: tuple[int, ...] = ()
     frames: int = 0  # of an image: how many are seen at once; its next observation is not stored
+    mutable: bool = False  # rows may be replaced after they were added
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ class ReplayView:
             a[LOG_PROB][rows] if LOG_PROB in a else none,
             a[MEMORY][start] if MEMORY in a else none,
             indices,
+            rows=self.total - 1 - (self.total - 1 - rows) % self.length,
             elapsed=a[ELAPSED][rows] if ELAPSED in a else None,
         )
 
@@ -230,6 +233,7 @@ class ReplayBuffer:
         self._samples = 0
         self.tails = 0  # images that were stored besides the rows
         self._images = [n.removeprefix(OBS) for n, c in self.columns.items() if c.frames]
+        self._mutable = [n for n, c in self.columns.items() if c.mutable]
         self._checksums: dict[tuple[str, int], int] = {}  # of chunks that are full: they do not change any more
         if folder is None:
             self._arrays = {n: np.zeros((self.length, *c.shape), c.dtype) for n, c in _all_columns(self.columns).items()}
@@ -300,6 +304,11 @@ class ReplayBuffer:
         self._written[0] = max(self._written[0], self.total)
         return self.total - 1
 
+    def replace(self, name: str, indices: NDArray[np.int64], values: NDArray[Any]) -> None:
+        """Set these rows of a mutable column, but those that cannot be sampled any more. Of a row that comes twice, the last value counts."""
+        there = indices >= self.total - self.capacity
+        self._arrays[name][indices[there] % self.length] = values[there]
+
     def _write(self, name: str, start: int, values: NDArray[Any]) -> None:
         """Write values to a column from an index on, around the end of the ring if need be."""
         count, at = len(values), start % self.length
@@ -328,7 +337,12 @@ class ReplayBuffer:
         for file in (*self._files.values(), self._written_file):
             file.sync()
         first = min(self.total if first is None else first, max(0, self.total - self.capacity))
-        return state | {"first": first, "checksums": {n: self._checksums_of(n, *self._span(n, first, state)) for n in self._arrays}}
+        kept = np.arange(first, self.total) % self.length
+        return state | {
+            "first": first,
+            "checksums": {n: self._checksums_of(n, *self._span(n, first, state)) for n in self._arrays if n not in self._mutable},
+            "mutable": {n: self._arrays[n][kept] for n in self._mutable},
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`.
@@ -344,6 +358,8 @@ class ReplayBuffer:
         self.total, self._samples, self.tails = state["total"], state["samples"], state["tails"]
         for name, rows in state.get("rows", {}).items():
             self._arrays[name][: len(rows)] = rows
+        for name, rows in state.get("mutable", {}).items():
+            self._arrays[name][np.arange(state["first"], self.total) % self.length] = rows
         next_index = self._arrays[NEXT_INDEX]
         next_index[next_index >= self.total] = -1  # to rows of a future that may come differently
 
@@ -362,7 +378,7 @@ class ReplayBuffer:
         for name, file in self._files.items():
             begin, end = self._span(name, first, state)
             file.reserve(min(self.length, end))
-            if not np.array_equal(self._checksums_of(name, begin, end), state["checksums"][name]):
+            if name not in self._mutable and not np.array_equal(self._checksums_of(name, begin, end), state["checksums"][name]):
                 raise ReplayError(
                     f"the replay of the run is damaged, or of another run: {file.path} differs from what the checkpoint knows"
                 )

@@ -17,6 +17,7 @@ from baldwin.replay.buffer import ReplayBuffer
 from baldwin.replay.sum_tree import SumTree
 from baldwin.types import Batch, State, Windows
 
+DEFAULT_BETA_UPDATES = 100_000
 FIRST_PRIORITY = 1.0  # of the first rows, before there is any TD error
 
 
@@ -26,7 +27,10 @@ class PrioritizedConfig(ConfigModel):
     alpha: float = Field(0.6, ge=0, le=1, description="How much priorities count; 0: uniform draws")
     beta_start: float = Field(0.4, ge=0, le=1, description="How much of the bias the importance weights correct at the start; 1: all of it")
     beta_end: float = Field(1.0, ge=0, le=1, description="And in the end")
-    beta_updates: PositiveInt = Field(100_000, description="Updates until then: those of the whole run, in the paper")
+    beta_updates: PositiveInt | Literal["auto"] = Field(
+        DEFAULT_BETA_UPDATES,
+        description="Updates until then; auto: those of the whole run, as in the paper, where stop.env_steps says how many",
+    )
     eta: float = Field(0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)")
     initial: Literal["max", "td-error"] = Field(
         "max",
@@ -49,10 +53,16 @@ class PrioritizedSampler:
         self._batches = 0  # sampled so far: one for each update
 
     @property
+    def replay(self) -> ReplayBuffer:
+        """What it samples."""
+        return self._replay
+
+    @property
     def beta(self) -> float:
         """The exponent of the next batch's importance weights."""
         config = self._config
-        return scheduled("linear", config.beta_start, config.beta_end, config.beta_updates, self._batches)
+        updates = DEFAULT_BETA_UPDATES if config.beta_updates == "auto" else config.beta_updates
+        return scheduled("linear", config.beta_start, config.beta_end, updates, self._batches)
 
     def sample(self, k: int, batch_size: int, n_step: int = 1, gamma: float = 1.0) -> Batch:
         """k batches [k, B, ...] by the priorities as they are now, with row indices and importance weights.

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.networks import ActionMap, mask_logits
+from baldwin.networks import ActionDistribution, ActionMap, Categorical, mask_logits
 from baldwin.ops.targets import MAX_ACTION, split_gaussian, tanh_gaussian_log_prob
 
 Exploration = Literal["greedy", "random", "noise", "sample", "epsilon", "distribution"]
@@ -57,6 +57,8 @@ def policy_actions(
 
     `amount`: of exploration, for all or for each: the standard deviation of noise, or the probability of a random action.
     """
+    if act.in_rows:
+        return epsilon_greedy_rows(act, amount, out, mask, rng)
     if not act.continuous:
         logits = (out if mask is None else mask_logits(out, mask)).numpy()
         if explore == "epsilon":
@@ -72,6 +74,19 @@ def policy_actions(
         sampled = torch.tanh(mean + log_std.exp() * torch.from_numpy(noise)).numpy()
         return with_noise(sampled, amount, rng.standard_normal(sampled.shape, dtype=np.float32)) if np.any(amount) else sampled
     return with_noise(torch.tanh(out).numpy(), amount, noise)
+
+
+def epsilon_greedy_rows(act: ActionMap, epsilon: Amount, out: Tensor, mask: Tensor | None, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Actions [L, columns] of several parts: choices by their largest output, or all of a row at random; numbers as the policy samples them."""
+    random = rng.random(len(out)) < np.asarray(epsilon)
+    anything, at, columns = random_actions(act, len(out), mask, rng), 0, []
+    for part in ActionDistribution(act, out, mask).parts:
+        if isinstance(part, Categorical):
+            columns.append(np.where(random[:, None], anything[:, at : at + 1], part.mode().numpy()))
+        else:
+            columns.append(part.sample(rng))
+        at += part.columns
+    return np.concatenate(columns, 1, dtype=np.float32)
 
 
 def with_noise(actions: NDArray[np.float32], amount: Amount, noise: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -292,7 +292,10 @@ def resolved(config: RunConfig) -> RunConfig:
     several = config.population is not None and any(key.startswith("env.") for key in where_played(config.population.search))
     env = config.env if several else config.env.model_copy(update={"backend": choose_backend(config.env)})
     opponents = expand_folders(config.opponents) if config.opponents else None
-    return config.model_copy(update={"env": env, "algorithm": config.algorithm.resolved(), "opponents": opponents})
+    algorithm = config.algorithm.resolved()
+    if config.population is None:  # else the steps are those of all members together
+        algorithm = algorithm.resolved_for_steps(config.stop.env_steps)
+    return config.model_copy(update={"env": env, "algorithm": algorithm, "opponents": opponents})
 
 
 def identity(config: RunConfig) -> dict[str, Any]:

@@ -136,7 +136,6 @@ def test_part_of_a_hybrids_strategy_leaves_the_rest_as_it_was() -> None:
     [
         ("pendulum-td3", "algorithm.collect=5", "key 'algorithm.collect' is now called 'rollout_length': use algorithm.rollout_length"),
         ("pendulum-td3", "algorithm.batch=5", "use algorithm.batch_size"),
-        ("pendulum-sac", "algorithm.ensemble=5", "use algorithm.n_critics"),
         ("pendulum-sac", "algorithm.overlap=1", "use algorithm.actor_lag"),
         ("cartpole", "algorithm.probe=true", "use algorithm.evaluate_center"),
         ("cartpole", "algorithm.cap.share=0.5", "use algorithm.cap.fraction"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,8 @@ def test_asac(tmp_path: Path) -> None:
     assert sac.init_alpha == pytest.approx(math.exp(-2.3))
     assert (config.policy.normalize_obs, config.policy.obs_clip, config.policy.hidden) == (True, 5.0, [64, 64, 64])
     assert (sac.rnd.kind, sac.rnd.n_samples, sac.target) == ("action", 20, "vtrace")
+    assert (sac.prioritized.alpha, sac.prioritized.beta_start, sac.prioritized.beta_updates) == (0.9, 0.4, 600)  # 0.001 for each draw
+    assert sac.clip_epsilon is None
     assert "no effect without sac_config.curiosity" in rows["sac_config.curiosity_strength"].note
     assert "Did you mean 'sac_config.tau'?" in rows["sac_config.tua"].note
     assert rows["sac_config.clip_epsilon"].origin == "default"  # on by default there, and missing here
@@ -291,6 +294,43 @@ sac_config: {seq_encoder: RNN, burn_in_step: 8, n_step: 4, v_lambda: 0.9, siames
     assert (sac.siamese.kind, sac.siamese.contrastive_q, sac.siamese.adaptive) == ("atc", True, True)
     assert (sac.prediction.transition_kl, sac.curiosity.kind, sac.curiosity.strength) == (0.5, "forward", 2)
     assert rows["sac_config.v_rho"].note == "importance weights are clipped at 1"
+
+
+def test_asac_noise_priorities_and_choices(tmp_path: Path) -> None:
+    text = """
+base_config: {n_envs: 5}
+replay_config: {alpha: 0.6, beta: 0.5, beta_increment_per_sampling: 0, td_error_min: 0.001}
+sac_config: {action_noise: [0.1, 0.4], n_step: 3, v_lambda: 0.9, use_add_with_td: true, clip_epsilon: 0.3}
+"""
+    config, rows = imported("asac", write(tmp_path, "config.yaml", text), env="Pendulum-v1")
+    sac: Any = config.algorithm
+    assert (sac.action_noise, sac.exploration_spread, sac.target) == (0.1, 4, "nstep")
+    assert "changes the probabilities" in rows["sac_config.use_n_step_is"].note
+    priorities = sac.prioritized
+    assert (priorities.alpha, priorities.beta_start, priorities.beta_end, priorities.epsilon) == (0.6, 0.5, 0.5, 0.001)
+    assert (priorities.initial, sac.clip_epsilon) == ("td-error", 0.3)
+
+    text = "{base_config: {noise_increasing_rate: 0.05}, sac_config: {use_priority: false}}"
+    config, _ = imported("asac", write(tmp_path, "config.yaml", text), env="Pendulum-v1")
+    sac = config.algorithm
+    assert (sac.action_noise, sac.exploration_spread, sac.prioritized) == (0.05, 2, None)
+
+    text = "sac_config: {discrete_dqn_like: true, discrete_dqn_epsilon: 0.1, n_step: 2}"
+    config, _ = imported("asac", write(tmp_path, "config.yaml", text), env="CartPole-v1")
+    sac = config.algorithm
+    assert (sac.discrete_dqn_like, sac.discrete_dqn_epsilon, sac.target) == (True, 0.1, "nstep")
+
+
+@pytest.mark.parametrize("path", ["builds/Roller.x86_64", f"{{{sys.platform}: builds/Roller.x86_64, amiga: other}}"])
+def test_asac_unity(path: str, tmp_path: Path) -> None:
+    text = f"""
+base_config: {{env_type: UNITY, env_name: Roller, unity_args: {{build_path: {path}, port: 5010, no_graphics: false, force_vulkan: true}}}}
+reset_config: {{force_reset: true}}
+"""
+    config, rows = imported("asac", write(tmp_path, "config.yaml", text))
+    assert config.env.id == "unity:builds/Roller.x86_64"
+    assert config.env.kwargs == {"port": 5010, "no_graphics": False, "parameters": {"force_reset": 1.0}}
+    assert rows["base_config.unity_args"].note == "force_vulkan: no counterpart"
 
 
 def test_asac_sections_inherit(tmp_path: Path) -> None:

@@ -12,18 +12,21 @@ from gymnasium import spaces
 from pydantic import BaseModel, ValidationError
 from torch.distributions import Normal, kl_divergence
 
+from baldwin.learners import SACConfig
 from baldwin.learners.auxiliary import apply, minimize
 from baldwin.learners.prediction import Prediction, PredictionConfig, PredictionSwitch
+from baldwin.learners.window_learner import WindowLearner
 from baldwin.observations import ObservationSpec, describe_observations, vector_spec
 from baldwin.types import flatten_tree, unflatten_tree
+from tests.learners.tools import policy
 from tests.learners.windows import CPU, assert_same_state, random_window, seeded, shorter, window, with_padding
 
 FEATURES, ACTIONS = 5, 2
 
 
-def make(obs: ObservationSpec | None = None, seed: int = 7, **settings: Any) -> Prediction:
+def make(obs: ObservationSpec | None = None, seed: int = 7, unseen: tuple[str, ...] = (), **settings: Any) -> Prediction:
     config = PredictionConfig(**({"hidden": [16]} | settings))
-    return Prediction(config, obs or vector_spec(FEATURES), FEATURES, ACTIONS, seed, CPU)
+    return Prediction(config, obs or vector_spec(FEATURES), FEATURES, ACTIONS, seed, CPU, unseen)
 
 
 def box(*shape: int) -> spaces.Box:
@@ -50,6 +53,30 @@ def test_losses_are_those_of_torch() -> None:
     torch.testing.assert_close(found["prediction_reward"], 0.5 * reward)
     torch.testing.assert_close(found["prediction_decoder"], 0.5 * decoded)
     torch.testing.assert_close(part.loss(given), 0.5 * (transition + reward + decoded))
+
+
+@pytest.mark.parametrize("extra", [True, False])
+def test_the_transition_is_told_what_the_policy_does_not_see(extra: bool) -> None:
+    """The next features are a hidden wind alone: the transition knows it only if the wind feeds it. Padding is not read."""
+    spec = sensors(seen=box(FEATURES), wind=box(FEATURES))
+    generator = seeded()
+    wind, features = torch.randn(64, 2, FEATURES, generator=generator), torch.randn(64, 2, FEATURES, generator=generator)
+    features[:, 1] = wind[:, 0]
+    vector = torch.empty(64, 2, 2 * FEATURES)
+    vector[..., spec.vectors["seen"]], vector[..., spec.vectors["wind"]] = features, wind
+    given = window(features, torch.zeros(64, 1, ACTIONS), obs={"vector": vector})
+    part = make(spec, unseen=("wind",), extra=extra, lr=1e-2, transition_kl=0.0, hidden=[32])
+    for _ in range(300):
+        minimize(part.losses(given)["prediction_transition"], [part.networks()["prediction_transition"]])
+    assert (part.losses(given)["prediction_transition"] < -0.2) == extra  # -1.38 with the smallest deviation, 0.1, and no error
+
+
+def test_a_learner_hides_a_sensor_from_its_encoder_and_not_from_its_transition() -> None:
+    spec = sensors(seen=box(3), wind=box(2))
+    chosen = {"encoders": {"seen": {"kind": "mlp", "hidden": [4]}, "wind": {"kind": "none"}}, "head": "gaussian"}
+    own = WindowLearner(policy(**chosen), SACConfig(prediction=True), obs=spec, n_actions=2, discrete=False, seed=1)
+    inputs = own.networks()["prediction_transition"].shapes[0][1]
+    assert inputs == 4 + 2 + 2
 
 
 def test_it_learns_features_rewards_and_observations() -> None:

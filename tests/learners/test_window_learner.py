@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
+from baldwin.config import load_config
 from baldwin.errors import ConfigError
 from baldwin.learners import DQNConfig, SACConfig, TD3Config
 from baldwin.learners.dqn import DQN
@@ -15,8 +17,9 @@ from baldwin.learners.off_policy import replay_columns, window_columns
 from baldwin.learners.window_learner import TensorWindow, WindowLearner
 from baldwin.networks import make_network
 from baldwin.networks.representation import Representation
-from baldwin.observations import VECTOR, vector_spec
+from baldwin.observations import VECTOR, ObservationSpec, describe_observations, vector_spec
 from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.types import Arrays
 from tests.learners.tools import policy
 
 OBS, ACTIONS = 3, 2
@@ -24,8 +27,11 @@ SPEC = vector_spec(OBS)
 GRU = {"memory": {"kind": "gru", "size": 4}}
 
 
-def learner(config: type[Any] = SACConfig, seed: int = 1, chosen: dict[str, Any] | None = None, **settings: Any) -> WindowLearner:
+def learner(
+    config: type[Any] = SACConfig, seed: int = 1, chosen: dict[str, Any] | None = None, obs: Any = None, **settings: Any
+) -> WindowLearner:
     settings = {"batch_size": 6, "threads": 1, "sequence": 3} | settings
+    spec = SPEC if obs is None else obs
     if config is not DQNConfig:
         settings |= {"critic": {"hidden": [8]}}
     head = {"head": "gaussian"} if config is SACConfig else {}
@@ -33,7 +39,7 @@ def learner(config: type[Any] = SACConfig, seed: int = 1, chosen: dict[str, Any]
     return WindowLearner(
         policy(**({"hidden": [8]} | head | (GRU if chosen is None else chosen))),
         made,
-        obs=SPEC,
+        obs=spec,
         n_actions=ACTIONS,
         discrete=config is DQNConfig,
         seed=seed,
@@ -139,6 +145,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"sequence": 2},
     {"burn_in": 2},
     {"burn_in": 2, "burn_in_gradient": True},
+    {"refresh": True},
     {"shared_encoder": False},
     {"actor_trains_encoder": True},
     {"encoder_lr": 1e-2},
@@ -153,16 +160,99 @@ OPTIONS: list[dict[str, Any]] = [
     {"siamese": {"contrastive_q": True}},
     {"prediction": True},
     {"prediction": {"adaptive": False}},
+    {"noisy": True},
+    {"rnd": {"kind": "reward", "input": "state"}},
+    {"siamese": {"kind": "byol", "adaptive": True}},
+    {"prioritized": {}},
+    {"prioritized": {"eta": 0.1}},
+    {"prioritized": {"beta_start": 1.0}},
 ]
+
+
+def trained(own: WindowLearner, buffer: ReplayBuffer, updates: int = 4) -> bytes:
+    """The acting policy's parameters after some updates."""
+    prioritized = own.config.prioritized  # type: ignore[attr-defined]
+    own.train(PrioritizedSampler(buffer, prioritized, seed=1) if prioritized else buffer, updates)
+    return own.actor_vectors().tobytes()
 
 
 def test_every_option_changes_the_bits() -> None:
     found = []
     for options in [{}, *OPTIONS]:
         own = learner(**({"n_step": 2} | options))
-        own.train(replay(own), 4)
-        found.append(own.actor_vectors().tobytes())
+        found.append(trained(own, replay(own)))
     assert len(set(found)) == len(found)
+
+
+def test_rescaling_and_noise_change_the_bits_of_dqn_and_td3() -> None:
+    for config in (DQNConfig, TD3Config):
+        found = []
+        for options in ({}, {"rescale_values": True}, {"noisy": True}):
+            own = learner(config, **options)
+            found.append(trained(own, replay(own, discrete=config is DQNConfig)))
+        assert len(set(found)) == len(found)
+
+
+def test_augmentations_change_the_bits() -> None:
+    """Of vectors by noise; of images by shifts and crops: no two of these see the same views."""
+    encoders = {"encoders": {"obs": {"kind": "mlp", "hidden": [4]}}}
+    found = []
+    for noise in (0.1, 0.2, 0.0):
+        own = learner(chosen=encoders, siamese={"kind": "byol", "noise": noise})
+        found.append(trained(own, replay(own)))
+    camera = describe_observations(spaces.Box(0, 255, (1, 12, 12), np.uint8), "a test", action_space=spaces.Box(-1, 1, (ACTIONS,)))
+    small = {"images": {"conv": "strided", "hidden": [4]}}
+    for images, pixels in (("shift", 1), ("shift", 3), ("crop", 1), ("none", 1)):
+        own = learner(chosen=small, obs=camera, siamese={"kind": "byol", "images": images, "pixels": pixels})
+        found.append(trained(own, frames(camera)))
+    assert len(set(found)) == len(found)
+
+
+def frames(camera: ObservationSpec) -> ReplayBuffer:
+    """An episode of 20 images."""
+    rng, (key,) = np.random.default_rng(5), [sensor.key for sensor in camera.images]
+    buffer = ReplayBuffer(replay_columns(camera, np.empty((0, ACTIONS), np.float32)) | window_columns(0, False), 50, seed=7)
+    images = rng.integers(0, 256, (21, 1, 12, 12)).astype(np.uint8)
+    rows = {"obs/" + key: images[:-1], "next_obs/" + key: images[1:], "action": rng.uniform(-0.9, 0.9, (20, ACTIONS)).astype(np.float32)}
+    flags = {"reward": rng.standard_normal(20).astype(np.float32), "terminated": np.arange(20) == 19, "truncated": np.zeros(20, bool)}
+    buffer.add(rows | flags)
+    return buffer
+
+
+def test_noisy_layers_act_with_noise_of_their_own_behind_the_encoder() -> None:
+    """Each segment with other noise, what is exported without; the encoder has none. Learned spreads move."""
+    own = learner(noisy=True)
+    plain, first, again, second = own.actor_vectors()[0], own.acting_vector(1), own.acting_vector(1), own.acting_vector(2)
+    encoder = own.encoder.params.shape[1]
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(first[:encoder], plain[:encoder])
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, plain)
+    half = own.learner.actor_vectors().shape[1]
+    before = own.learner.networks()["actor"].vectors()[:, half:]
+    own.train(replay(own), 2)
+    assert not np.array_equal(own.learner.networks()["actor"].vectors()[:, half:], before)
+
+
+@pytest.mark.parametrize("kind", ["gru", "attention"])
+def test_stored_states_become_those_of_the_network_as_it_is_now(kind: str) -> None:
+    """By windows over whole episodes, every step's; a first step remembers nothing, before and after."""
+    chosen = {"memory": {"kind": kind, "size": 4, "window": 3, "heads": 2}}
+    own, plain = (learner(chosen=chosen, burn_in=8, sequence=8, batch_size=64, refresh=on) for on in (True, False))
+    buffer, kept = replay(own), replay(plain)
+    own.train(buffer, 3)
+    plain.train(kept, 3)
+    data, before = buffer.read(0, buffer.total), kept.read(0, kept.total)
+    for begin, end in spans(data):
+        obs = np.concatenate([data["obs/" + VECTOR][begin:end], data["next_obs/" + VECTOR][end - 1 : end]])
+        np.testing.assert_allclose(data["memory"][begin:end], memories(own, obs), atol=1e-6)
+        assert end == begin + 1 or not np.array_equal(before["memory"][begin:end], data["memory"][begin:end])
+    np.testing.assert_array_equal(before["memory"], replay(learner(chosen=chosen)).read(0, kept.total)["memory"])
+
+
+def spans(data: Arrays) -> list[tuple[int, int]]:
+    ends = np.flatnonzero(data["terminated"] | data["truncated"]) + 1
+    return list(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("options", [{}, {"burn_in": 1, "shared_encoder": False, "rnd": "reward", "siamese": "byol", "prediction": True}])
@@ -293,3 +383,37 @@ def test_an_encoder_of_the_actor_rests_with_the_actor() -> None:
     trained = own.actor_encoder.vectors()
     own.update(window)
     np.testing.assert_array_equal(own.actor_encoder.vectors(), trained)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["algorithm.name=sac", "algorithm.trace_lambda=0.5"], "trace_lambda has no effect with algorithm.target=nstep"),
+        (["algorithm.name=sac", "algorithm.encoder_lr=1e-3"], "encoder_lr is for learning from windows of steps"),
+        (["algorithm.name=td3", "algorithm.shared_encoder=false"], "shared_encoder is for learning from windows of steps"),
+        (["algorithm.name=sac", "algorithm.actor_trains_encoder=true"], "actor_trains_encoder is for learning from windows"),
+        (["algorithm.name=sac", "algorithm.exploration_spread=4"], "exploration_spread multiplies noise .* there are none"),
+        (["algorithm.name=td3", "algorithm.noisy=true", "algorithm.exploration_spread=4"], "exploration_spread multiplies noise"),
+        (["algorithm.name=sac", "algorithm.refresh=true"], "refresh replaces stored states of a policy's memory"),
+        (["algorithm.name=td3", "algorithm.ensemble=5"], "ensemble is a key of sac"),
+        (["algorithm.name=dqn", "algorithm.ensemble=5"], "ensemble is a key of sac"),
+        (["algorithm.name=sac", "algorithm.ensemble=5", "algorithm.n_critics=4"], "two names of the same number"),
+    ],
+)
+def test_options_without_effect_are_refused(settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, [], ["env.id=Pendulum-v1", *settings])
+
+
+def test_a_clip_of_continuous_critics_is_refused_for_choices() -> None:
+    with pytest.raises(ConfigError, match=r"clip_epsilon is for continuous actions"):
+        SACConfig(clip_epsilon=0.2).make_learner(policy(), obs=SPEC, n_actions=2, discrete=True, seed=1)
+
+
+def test_ensemble_is_another_name_of_the_number_of_critics() -> None:
+    """Also for the learner of a hybrid; a saved config has the one name."""
+    config = load_config(None, [], ["env.id=Pendulum-v1", "algorithm.name=sac", "algorithm.ensemble=5"])
+    assert config.algorithm.n_critics == 5  # type: ignore[union-attr]
+    assert "ensemble" not in config.model_dump()["algorithm"]
+    hybrid = load_config(None, [], ["env.id=Pendulum-v1", "algorithm.name=aes-rl", "algorithm.learner={name: sac, ensemble: 4}"])
+    assert hybrid.algorithm.learner.n_critics == 4  # type: ignore[union-attr]

@@ -1,5 +1,7 @@
 """Windows of steps around sampled rows."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -96,3 +98,39 @@ def test_every_step_can_be_the_anchor_and_draws_depend_on_the_seed_alone(priorit
 
     assert draw() == draw()
     assert set(draw()) == set(range(9))
+
+
+def rows_of(length: int, start: int = 0) -> dict[str, np.ndarray]:
+    return episode(1, length, open_end=True) | {MEMORY: np.full((length, 2), start, np.float32)}
+
+
+def test_only_rows_that_can_be_sampled_are_replaced() -> None:
+    """The ring holds 7 rows, of which the last 5 can be sampled; place 0 is that of row 7 by now."""
+    replay = ReplayBuffer(COLUMNS | {MEMORY: Column("<f4", (2,), mutable=True)}, 5, seed=1, slack=2)
+    replay.add(rows_of(6))
+    replay.add(rows_of(2, 1))
+    replay.replace(MEMORY, np.array([0, 2, 3, 7, 3]), np.array([[9, 9], [8, 8], [6, 6], [5, 5], [7, 7]], np.float32))
+    assert replay.read(1, 8)[MEMORY][:, 0].tolist() == [0, 0, 7, 0, 0, 1, 5]
+
+
+def test_a_checkpoint_brings_back_what_was_replaced_since(tmp_path: Path) -> None:
+    columns = COLUMNS | {MEMORY: Column("<f4", (2,), mutable=True)}
+    replay = ReplayBuffer(columns, 5, seed=1, folder=tmp_path, slack=5)
+    replay.add(rows_of(6))
+    replay.replace(MEMORY, np.array([3]), np.full((1, 2), 4, np.float32))
+    state = replay.state_dict()
+    replay.add(rows_of(2))
+    replay.replace(MEMORY, np.array([3, 4]), np.full((2, 2), 6, np.float32))
+    again = ReplayBuffer(columns, 5, seed=1, folder=tmp_path, slack=5)
+    again.load_state_dict(state)
+    assert again.read(1, 6)[MEMORY][:, 0].tolist() == [0, 0, 4, 0, 0]
+    assert again.total == 6
+
+
+def test_windows_know_their_rows_after_the_ring_went_round() -> None:
+    replay = ReplayBuffer(COLUMNS, 5, seed=1, slack=2)
+    replay.add(rows_of(6))
+    replay.add(rows_of(4), after=5)
+    window = replay.view().windows(np.array([7]), before=1, steps=3)
+    assert window.valid.all()
+    assert window.rows.tolist() == [[6, 7, 8, 9]]

@@ -16,7 +16,7 @@ from baldwin.runs.checkpoint import list_checkpoints, policy_hash, read_checkpoi
 from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.resume import resume
-from baldwin.runs.run import Run, train
+from baldwin.runs.run import Run, resolved, train
 from tests.runs.test_exactness import lines
 from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
 
@@ -194,6 +194,14 @@ def test_priorities_are_a_switch_or_settings() -> None:
     assert read() is read("algorithm.prioritized=false") is read("algorithm.prioritized=null") is None
     assert read("algorithm.prioritized=true") == PrioritizedConfig()
     assert read("algorithm.prioritized.alpha=0.5").alpha == read("algorithm.prioritized={alpha: 0.5}").alpha == 0.5
+
+
+@pytest.mark.parametrize(("stop", "expected"), [("stop.env_steps=600", 250), ("stop.generations=1", "auto")])
+def test_beta_reaches_its_end_with_the_run(stop: str, expected: int | str) -> None:
+    """(600 - 100) steps with half an update each."""
+    own = ["algorithm.prioritized={beta_updates: auto}", "algorithm.updates_per_step=0.5", "stop.env_steps=null", stop]
+    algorithm: Any = resolved(small("td3", *own)).algorithm
+    assert algorithm.prioritized.beta_updates == expected
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         ("ppo-lag", "virtual", 3),
         ("reinforce", "process", 2),
         ("dqn", "process", 2),
+        ("ppo", "ray", 2),
+        ("dqn", "ray", 2),
     ],
 )
 def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, executor: str, workers: int, tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, exec
     assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
 
 
-@pytest.mark.parametrize("kind", ["ppo", "ppo-lag"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
     with assassin(3) as killed:
         run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
@@ -125,6 +127,26 @@ def test_asynchronous_ones_repeat_from_their_journal_and_are_resumed(kind: str, 
     train(again)
     assert again.algorithm.version == 5
     assert policy_hash(rebuild(directory, 5)) == again.params_sha256()
+
+
+@pytest.mark.parametrize("kind", ASYNCHRONOUS)
+def test_asynchronous_ones_go_on_after_kill_nine_as_their_journal_says(kind: str, tmp_path: Path) -> None:
+    """Killed twice: what was learned before and after is in one journal, which rebuilds the end, and a checkpoint before it."""
+    unbroken = train_run(small(kind), tmp_path / "unbroken")
+    own = [*COMMON, *ASYNCHRONOUS[kind], "executor.name=process", "executor.workers=2"]
+    train_and_kill_twice(own, tmp_path / "run", unbroken)
+    directory = RunDirectory.find(tmp_path / "run")
+    assert shown(tmp_path / "run")["params_sha256"] == policy_hash(rebuild(directory, 5))
+    checkpoint = read_checkpoint(list_checkpoints(directory.checkpoints)[0])
+    assert policy_hash(rebuild(directory, checkpoint.generation)) == checkpoint.info["params_sha256"]
+    steps, whole = ([line["env_steps"] for line in lines(path)] for path in (tmp_path / "run", tmp_path / "unbroken"))
+    assert steps == whole  # no generation twice
+
+
+@pytest.mark.parametrize("executor", ["ray"])
+def test_impala_on_ray_repeats_from_its_journal(executor: str, tmp_path: Path) -> None:
+    run = train_run(small("impala", f"executor.name={executor}", "executor.workers=2", "stop.generations=3"), tmp_path / "run")
+    assert policy_hash(rebuild(RunDirectory.find(tmp_path / "run"), run.algorithm.version)) == run.params_sha256()
 
 
 @pytest.mark.parametrize("kind", ASYNCHRONOUS)

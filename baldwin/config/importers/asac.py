@@ -7,13 +7,14 @@ each other.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from baldwin.config.importers.env_ids import current_env
 from baldwin.config.importers.rules import NOTHING_LOST, Converted, Imported, Rule, Settings, absent, apply_rules, number, same, whole
 from baldwin.config.importers.steps import checkpoints_for
-from baldwin.config.merge import Tree, merge
+from baldwin.config.merge import Tree, merge, plain_tree
 from baldwin.config.preset import folder_name
 from baldwin.errors import ConfigError, pick
 
@@ -28,6 +29,12 @@ DEFAULTS: dict[str, Any] = {
     "replay_config.capacity": 524_288,
     "sac_config.nn": "nn",
     "sac_config.use_priority": True,
+    "replay_config.alpha": 0.9,
+    "replay_config.beta": 0.4,
+    "replay_config.beta_increment_per_sampling": 0.001,
+    "replay_config.td_error_min": 0.01,
+    "replay_config.td_error_max": 1.0,
+    "base_config.noise_max": 0.1,
     "sac_config.use_n_step_is": True,
     "sac_config.ensemble_q_num": 2,
     "sac_config.ensemble_q_sample": 2,
@@ -39,15 +46,24 @@ DEFAULTS: dict[str, Any] = {
     "sac_config.learning_rate": 0.0003,
     "sac_config.gamma": 0.99,
     "sac_config.clip_epsilon": 0.2,
+    "sac_config.use_extra_data": True,
     "sac_config.use_normalization": False,
 }
 """Of ASAC. Its files are merged over them. Those that mean nothing here are left out."""
 ON_BY_DEFAULT = ("sac_config.use_priority", "sac_config.use_n_step_is", "sac_config.clip_epsilon")
 
 UNITY = "a build of Unity is env.id=unity:PATH, its settings are env.kwargs"
-PRIORITIES = (
-    "its priorities are of clipped TD errors, those of algorithm.prioritized are not: transitions are drawn uniformly unless it is set"
-)
+UNITY_KEYS = {
+    "port": "port",
+    "no_graphics": "no_graphics",
+    "time_scale": "time_scale",
+    "quality_level": "quality",
+    "width": "width",
+    "height": "height",
+}
+"""Keys of unity_args by what they are called here."""
+PRIORITIES = "part of algorithm.prioritized"
+UNCLIPPED = "TD errors are clipped there; here they are not"
 CLIPPED = "algorithm.clip_epsilon is left out: with it, Q moves by tau x epsilon per update at most"
 NORMALIZED = "bonuses are divided by their running standard deviation here"
 EVOLVER = "baldwin evolve -m population.name=evolver has settings of its own"
@@ -69,9 +85,19 @@ def import_asac(config: Mapping[str, Any], section: str | None = None, env: str 
         else:
             given[name] = settings
     kind = given.get("base_config.env_type", DEFAULTS["base_config.env_type"])
-    if env is None and kind not in ENV_TYPES:
+    if env is None and kind not in ENV_TYPES and not (kind == "UNITY" and build_path(given)):
         raise ConfigError(f"env_type {kind}: {UNITY}. Give the environment, as in --env unity:PATH or --env Pendulum-v1")
-    return apply_rules(RULES, given, DEFAULTS, {"env": env} if env else {}, ON_BY_DEFAULT, algorithm={"name": "sac"})
+    rules = RULES | {"sac_config.clip_epsilon": _own_clip if "sac_config.clip_epsilon" in given else _clip}
+    return apply_rules(rules, given, DEFAULTS, {"env": env} if env else {}, ON_BY_DEFAULT, algorithm={"name": "sac"})
+
+
+def build_path(settings: Settings) -> str | None:
+    """The path of Unity's build, if the file has one: that of this system, or any."""
+    arguments = settings.get("base_config.unity_args")
+    found = arguments.get("build_path") if isinstance(arguments, Mapping) else None
+    if isinstance(found, Mapping):
+        found = found.get(sys.platform) or next((path for path in found.values() if path), None)
+    return str(found) if found else None
 
 
 def choose_config(config: Mapping[str, Any], section: str | None) -> Tree:
@@ -106,6 +132,10 @@ def _inherited(named: Mapping[str, Tree], name: str, heirs: tuple[str, ...]) -> 
 def _env_name(value: Any, settings: Settings) -> Converted:
     if "env" in settings:
         return {}, "replaced by --env"
+    if settings["base_config.env_type"] == "UNITY":
+        return {
+            "env.id": f"unity:{build_path(settings)}"
+        }, "the build; its scene is chosen by its own arguments, env.kwargs={arguments: [...]}"
     if settings["base_config.env_type"] == "DM_CONTROL":
         return {"env.id": f"dmc:{str(value).replace('/', '-')}"}, ""
     return current_env(str(value))
@@ -117,10 +147,25 @@ def _env_args(value: Any, settings: Settings) -> Converted:
     return {}, "a text cannot be translated: write env.kwargs={name: value}"
 
 
+def _unity_args(value: Any, settings: Settings) -> Converted:
+    if not value or settings["base_config.env_type"] != "UNITY" or "env" in settings:
+        return {}, NOTHING_LOST if not value else "has no effect without a scene of Unity"
+    keys = {f"env.kwargs.{own}": value[name] for name, own in UNITY_KEYS.items() if value.get(name) is not None}
+    rest = [name for name in value if name not in UNITY_KEYS and name != "build_path"]
+    return keys, f"{', '.join(map(str, rest))}: no counterpart" if rest else ""
+
+
+def _reset_config(value: Any, settings: Settings) -> Converted:
+    if not value or settings["base_config.env_type"] != "UNITY" or "env" in settings:
+        return {}, NOTHING_LOST if not value else "has no effect without a scene of Unity"
+    return {"env.kwargs.parameters": {str(name): float(x) for name, x in value.items()}}, ""
+
+
 def _name(value: Any, settings: Settings) -> Converted:
     if "{" in str(value):
         return {}, "placeholders are not needed: every run gets a directory of its own"
-    return {"run.name": folder_name(str(value))}, ""
+    name = folder_name(str(value))
+    return ({"run.name": name}, "") if plain_tree(name) == name else ({}, "a number is no name")
 
 
 def _envs(value: Any, settings: Settings) -> Converted:
@@ -174,6 +219,12 @@ def _normalization(value: Any, settings: Settings) -> Converted:
     return {"policy.normalize_obs": bool(value)} | ({"policy.obs_clip": 5.0} if value else {}), "vectors only" if value else ""
 
 
+def _own_clip(value: Any, settings: Settings) -> Converted:
+    if number(value) <= 0:
+        return {}, NOTHING_LOST
+    return {"algorithm.clip_epsilon": value}, "for continuous actions alone; Q moves by tau x epsilon per update at most"
+
+
 def _clip(value: Any, settings: Settings) -> Converted:
     return {}, NOTHING_LOST if number(value) <= 0 else CLIPPED
 
@@ -181,11 +232,74 @@ def _clip(value: Any, settings: Settings) -> Converted:
 def _corrected(value: Any, settings: Settings) -> Converted:
     if not value or whole(settings["sac_config.n_step"]) == 1:
         return {}, NOTHING_LOST if not value else "one step needs no correction"
+    if settings.get("sac_config.discrete_dqn_like"):
+        return {}, "choices without a policy have no probabilities to correct by"
+    if _noise(settings):
+        return {}, "noise on actions changes the probabilities that it would correct by"
     return {"algorithm.target": "vtrace"}, "of the next state; there, the first step is weighted, too, which pulls Q towards V"
 
 
+def _is_corrected(settings: Settings) -> bool:
+    corrects = settings["sac_config.use_n_step_is"] and whole(settings["sac_config.n_step"]) > 1
+    return bool(corrects and not settings.get("sac_config.discrete_dqn_like") and not _noise(settings))
+
+
+def _noise(settings: Settings) -> tuple[float, float] | None:
+    """Noise on the actions of the first and of the last environment, if there is any."""
+    if settings.get("sac_config.discrete_dqn_like"):
+        return None
+    if own := settings.get("sac_config.action_noise"):
+        least, most = (number(x) for x in own)
+    else:  # of actor n: n times the rate
+        least = number(settings.get("base_config.noise_increasing_rate") or 0)
+        most = number(settings["base_config.noise_max"])
+    return (least or most, most) if most > 0 and (own or least) else None
+
+
+def _action_noise(value: Any, settings: Settings) -> Converted:
+    found = _noise(settings)
+    if not value or found is None:
+        return {}, NOTHING_LOST if not value else "has no effect with discrete_dqn_like"
+    return _noise_keys(found), "in geometric steps from environment to environment, even ones there"
+
+
+def _noise_rate(value: Any, settings: Settings) -> Converted:
+    found = _noise(settings)
+    if not value or settings.get("sac_config.action_noise") or found is None:
+        return {}, NOTHING_LOST if not value else "replaced by sac_config.action_noise"
+    return _noise_keys(found), "from the rate to noise_max in geometric steps; there actor n has n times the rate"
+
+
+def _noise_keys(noise: tuple[float, float]) -> dict[str, Any]:
+    least, most = noise
+    return {"algorithm.action_noise": least} | ({"algorithm.exploration_spread": most / least} if most != least else {})
+
+
+def _priority(value: Any, settings: Settings) -> Converted:
+    if not value:
+        return {}, NOTHING_LOST
+    start, step = number(settings["replay_config.beta"]), number(settings["replay_config.beta_increment_per_sampling"])
+    found = {"alpha": settings["replay_config.alpha"], "beta_start": start, "epsilon": settings["replay_config.td_error_min"]}
+    found |= {"beta_end": start} if step == 0 or start >= 1 else {"beta_updates": math.ceil(round((1 - start) / step, 6))}
+    if settings.get("sac_config.use_add_with_td") and not _has_windows(settings):
+        found["initial"] = "td-error"
+    return {f"algorithm.prioritized.{key}": x for key, x in found.items()}, UNCLIPPED
+
+
+def _add_with_td(value: Any, settings: Settings) -> Converted:
+    if not value or not settings["sac_config.use_priority"]:
+        return {}, NOTHING_LOST if not value else "has no effect without sac_config.use_priority"
+    return {}, "not where sequences are learned from: new ones have the largest priority" if _has_windows(settings) else PRIORITIES
+
+
+def _has_windows(settings: Settings) -> bool:
+    """Whether it learns from sequences."""
+    parts = ("seq_encoder", "siamese", "siamese_use_q", "use_prediction", "curiosity", "use_rnd")
+    return _is_corrected(settings) or any(settings.get(f"sac_config.{part}") for part in parts)
+
+
 def _lambda(value: Any, settings: Settings) -> Converted:
-    return ({"algorithm.trace_lambda": number(value)}, "") if settings["sac_config.use_n_step_is"] else ({}, NOTHING_LOST)
+    return ({"algorithm.trace_lambda": number(value)}, "") if _is_corrected(settings) else ({}, NOTHING_LOST)
 
 
 def _clip_weights(value: Any, settings: Settings) -> Converted:
@@ -225,11 +339,22 @@ def _prediction(value: Any, settings: Settings) -> Converted:
     if not value:
         return {}, NOTHING_LOST
     kl = settings.get("sac_config.transition_kl", 0.8)
-    return {"algorithm.prediction.transition_kl": number(kl)}, "it trains encoders: set policy.encoders or policy.memory"
+    keys = {"algorithm.prediction.transition_kl": number(kl), "algorithm.prediction.extra": bool(settings["sac_config.use_extra_data"])}
+    return keys, "it trains encoders: set policy.encoders or policy.memory"
 
 
 def _curiosity(value: Any, settings: Settings) -> Converted:
     return ({"algorithm.curiosity.kind": str(value).lower()}, NORMALIZED) if value is not None else ({}, NOTHING_LOST)
+
+
+def _dqn_like(value: Any, settings: Settings) -> Converted:
+    return ({"algorithm.discrete_dqn_like": True}, "") if value else ({}, NOTHING_LOST)
+
+
+def _dqn_epsilon(value: Any, settings: Settings) -> Converted:
+    if not settings.get("sac_config.discrete_dqn_like"):
+        return {}, "has no effect without sac_config.discrete_dqn_like"
+    return {"algorithm.discrete_dqn_epsilon": number(value)}, ""
 
 
 def _strength(value: Any, settings: Settings) -> Converted:
@@ -249,7 +374,7 @@ RULES: dict[str, Rule] = {
     "base_config.env_type": absent("part of env.id"),
     "base_config.env_name": _env_name,
     "base_config.env_args": _env_args,
-    "base_config.unity_args": absent(UNITY, off=(None,)),
+    "base_config.unity_args": _unity_args,
     "base_config.name": _name,
     "base_config.n_envs": _envs,
     "base_config.max_iter": absent("episodes are not counted: set stop.env_steps", off=(-1,)),
@@ -267,15 +392,15 @@ RULES: dict[str, Rule] = {
     "base_config.evolver_cem_time": absent(EVOLVER, needs="base_config.evolver_enabled"),
     "base_config.evolver_remove_worst": absent(EVOLVER, needs="base_config.evolver_enabled"),
     "base_config.max_actors_each_learner": absent("executor.workers is the number of workers", off=(-1,)),
-    "base_config.noise_increasing_rate": absent("all actors explore alike", off=(0, 0.0)),
-    "base_config.noise_max": absent("all actors explore alike", needs="base_config.noise_increasing_rate"),
+    "base_config.noise_increasing_rate": _noise_rate,
+    "base_config.noise_max": absent("part of algorithm.exploration_spread", needs="base_config.noise_increasing_rate"),
     "base_config.max_episode_length": absent("segments have algorithm.rollout_length steps"),
     "base_config.episode_queue_size": absent(TRANSPORT),
     "base_config.episode_sender_process_num": absent(TRANSPORT),
     "base_config.batch_queue_size": absent(TRANSPORT),
     "base_config.batch_generator_process_num": absent(TRANSPORT),
     "net_config": absent(TRANSPORT, off=(None,)),
-    "reset_config": absent(UNITY, off=(None,)),
+    "reset_config": _reset_config,
     "nn_config": absent("arguments of a Python file that is not read", off=(None, {}, {"rep": None, "policy": None})),
     "ma_config": absent("every player has the same settings", off=(None,)),
     "oc_config": absent("options are not there yet", off=(None,)),
@@ -284,13 +409,13 @@ RULES: dict[str, Rule] = {
     "replay_config.beta": absent(PRIORITIES, needs="sac_config.use_priority"),
     "replay_config.beta_increment_per_sampling": absent(PRIORITIES, needs="sac_config.use_priority"),
     "replay_config.td_error_min": absent(PRIORITIES, needs="sac_config.use_priority"),
-    "replay_config.td_error_max": absent(PRIORITIES, needs="sac_config.use_priority"),
+    "replay_config.td_error_max": absent(UNCLIPPED, needs="sac_config.use_priority"),
     "sac_config.nn": _networks,
     "sac_config.seed": same("run.seed"),
     "sac_config.write_summary_per_step": absent("algorithm.steps_per_epoch keeps its default"),
     "sac_config.save_model_per_step": absent("run.checkpoint_every keeps its default"),
     "sac_config.use_replay_buffer": absent("sac always has one", off=(True,)),
-    "sac_config.use_priority": absent(PRIORITIES, off=(False,)),
+    "sac_config.use_priority": _priority,
     "sac_config.ensemble_q_num": same("algorithm.n_critics"),
     "sac_config.ensemble_q_sample": same("algorithm.target_subset"),
     "sac_config.burn_in_step": _burn_in,
@@ -312,21 +437,23 @@ RULES: dict[str, Rule] = {
     "sac_config.v_c": _clip_weights,
     "sac_config.use_n_step_is": _corrected,
     "sac_config.clip_epsilon": _clip,
-    "sac_config.discrete_dqn_like": absent("use algorithm.name=dqn", off=(False,)),
-    "sac_config.discrete_dqn_epsilon": absent("use algorithm.name=dqn", needs="sac_config.discrete_dqn_like"),
+    "sac_config.discrete_dqn_like": _dqn_like,
+    "sac_config.discrete_dqn_epsilon": _dqn_epsilon,
     "sac_config.siamese": _siamese,
     "sac_config.siamese_use_q": _siamese_q,
     "sac_config.siamese_use_adaptive": _adaptive,
     "sac_config.use_prediction": _prediction,
     "sac_config.transition_kl": absent("part of algorithm.prediction", needs="sac_config.use_prediction"),
-    "sac_config.use_extra_data": absent("hide a sensor from the policy by policy.encoders={SENSOR: none}", off=(False,)),
+    "sac_config.use_extra_data": absent(
+        "part of algorithm.prediction: hide a sensor from the policy by policy.encoders={SENSOR: none}", needs="sac_config.use_prediction"
+    ),
     "sac_config.curiosity": _curiosity,
     "sac_config.curiosity_strength": _strength,
     "sac_config.use_rnd": _rnd,
     "sac_config.rnd_n_sample": absent("part of algorithm.rnd", needs="sac_config.use_rnd"),
     "sac_config.use_normalization": _normalization,
-    "sac_config.use_add_with_td": absent(PRIORITIES, off=(False,)),
-    "sac_config.action_noise": absent("actions are drawn from the policy, without further noise", off=(None,)),
+    "sac_config.use_add_with_td": _add_with_td,
+    "sac_config.action_noise": _action_noise,
     "sac_config.offline_loss": absent(OFFLINE, off=(False,)),
     "sac_config.random_params": absent("write ranges in place of values, and use baldwin sweep or evolve", off=(None,)),
 }
