@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat
 
-from baldwin.errors import BaldwinError, ConfigError
+from baldwin.algorithm import BaseAlgorithm
+from baldwin.errors import ConfigError
 from baldwin.ops import bandit, weight_cem
 from baldwin.ops.ranges import Choice, Int, Log, Value
 from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
@@ -54,13 +55,12 @@ class Evolver(Population):
         self._ready = list(range(config.members))
         self._next_weights: dict[int, NDArray[np.float32]] = {}  # member -> what it goes on with; others keep theirs
         self._obs_moments: NDArray[np.float64] | None = None
-        try:
-            first = context.sections.build(context.seed)[0]
-            self._first_weights = np.asarray(first.weights(), np.float32)  # type: ignore[attr-defined]
-        except (BaldwinError, AttributeError) as error:
-            raise ConfigError(
-                f"the evolver mixes weights, which {context.sections.algorithm.name} does not tell: use a learner or es"
-            ) from error
+        self._check_members_can(self._take_first_weights, "population.name=evolver")
+
+    def _take_first_weights(self, algorithm: BaseAlgorithm) -> None:
+        """Those that all members begin with; a member must be able to take them."""
+        self._first_weights = np.array(algorithm.weights(), np.float32)
+        algorithm.set_weights(self._first_weights)
 
     @property
     def waits_for_all(self) -> bool:
