@@ -148,9 +148,10 @@ def test_lineage_is_whole(quiet: RunsWhenAsked, kind: str) -> None:
     for record in found:
         assert keys <= set(record)
         assert record["parent_sha256"] in states | {""}
-        assert (record["parent_sha256"] == "") == (record["parents"] == [])
+        assert (record["parent_sha256"] == "") == (record["operator"] in ("start", "replaced"))
+        assert (record["parents"] == []) == (record["operator"] == "start")
     line = winning_line(found, best_state(quiet[kind].directory.path))
-    assert line[0]["parents"] == []
+    assert line[0]["operator"] in ("start", "replaced")
     for earlier, later in pairwise(line):
         assert later["parent_sha256"] == earlier["state_sha256"]
 
