@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat
 
 from baldwin.algorithm import BaseAlgorithm
-from baldwin.errors import ConfigError
+from baldwin.errors import ConfigError, RunDirectoryError
 from baldwin.ops import bandit, weight_cem
 from baldwin.ops.ranges import Choice, Int, Log, Value
 from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
@@ -107,7 +107,7 @@ class Evolver(Population):
         self._next_weights = {}
         fitness = np.array([m.score if m.state_sha256 else np.nan for m in self.members])
         weights = self._weights_of_all(np.isfinite(fitness))
-        if self.files is None or not np.isfinite(weights).all(1).any():
+        if not np.isfinite(weights).all(1).any():
             return
         elites = weight_cem.trained_elites(weights, fitness, config.elites).tolist()
         new = weight_cem.next_weights(
@@ -117,16 +117,21 @@ class Evolver(Population):
         self._elites = elites
         self._times_elite[elites] += 1
         self._update_bandit([self.members[n].hyperparameters for n in elites])
-        self._obs_moments = np.asarray(self.files.load(self.members[elites[0]].state_sha256)["policy"]["obs_moments"], np.float64)
+        self._obs_moments = np.asarray(self._state_of(elites[0])["policy"]["obs_moments"], np.float64)
         self._next_weights = {n: own for n, own in drawn.items() if n not in elites[: config.elitism]}
         self._replace_least_selected(elites, drawn)
 
     def _weights_of_all(self, known: NDArray[np.bool_]) -> NDArray[np.float32]:
         """Everything that is trained [N, W]; NaN where nothing is known of a member."""
         weights = np.full((len(self.members), len(self._first_weights)), np.nan, np.float32)
-        for n in np.flatnonzero(known).tolist() if self.files else ():
-            weights[n] = self.files.load(self.members[n].state_sha256)["weights"]
+        for n in np.flatnonzero(known).tolist():
+            weights[n] = self._state_of(n)["weights"]
         return weights
+
+    def _state_of(self, number: int) -> State:
+        if self.files is None:
+            raise RunDirectoryError("the states of members are in a run's directory, and this population was built without one")
+        return self.files.load(self.members[number].state_sha256)
 
     def _replace_least_selected(self, elites: list[int], drawn: dict[int, NDArray[np.float32]]) -> None:
         """A new learner takes the place of the one that was least often an elite; everybody's count begins anew."""

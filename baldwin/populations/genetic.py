@@ -94,11 +94,15 @@ class Breeding(Population):
             before=first.hyperparameters,
             rounds=first.rounds,
             line_steps=first.line_steps,
-            steps=config.training_steps,
+            steps=self._child_steps(number),
             copied=True,
             params=self._child_params(first, second, rng),
             inherit_training=inherit,
         )
+
+    def _child_steps(self, number: int) -> int:
+        """Environment steps that the child of that number is trained for."""
+        return self._config.training_steps
 
     def _child_params(self, first: Member, second: Member, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.float32]] | None:
         variation = self._config.variation

@@ -237,6 +237,20 @@ def test_map_elites_has_one_member_per_cell(quiet: RunsWhenAsked) -> None:
     assert found["coverage"] == pytest.approx(len(cells) / 10)
 
 
+def test_a_share_of_the_children_of_map_elites_is_trained(tmp_path: Path) -> None:
+    """The others have the steps of their parents, and other weights."""
+    options = ["population.improved=0.5", "stop.generations=5", "run.evaluate_every=100"]
+    train_run(small("map-elites", *options), tmp_path / "run")
+    found = read_lineage(tmp_path / "run")
+    steps = {record["state_sha256"]: record["env_steps"] for record in found}
+    children = [record for record in found if record["operator"] == "child"]
+    gained = [record["env_steps"] - steps[record["parent_sha256"]] for record in children]
+    assert len(children) == 16
+    assert all(gain == 0 or gain >= 128 for gain in gained)
+    assert 3 <= sum(gain == 0 for gain in gained) <= 13
+    assert len({record["state_sha256"] for record in children}) == 16
+
+
 def test_a_sweep_is_a_table(quiet: RunsWhenAsked, tmp_path: Path) -> None:
     path = quiet["sweep"].directory.path
     rows = json.loads(in_process("sweep", path, "--json", "--plot", tmp_path / "sweep.png").stdout)
@@ -312,6 +326,7 @@ REFUSED: list[tuple[list[str], str]] = [
         "a sweep needs ranges",
     ),
     (["population.name=map-elites"], "descriptors"),
+    (["population.name=map-elites", "population.descriptors={busy: [0, 1]}", "population.improved=0.5"], "copies of their parents"),
     (["population.name=genetic", "population.members=1"], "greater than or equal to 2"),
     (["population.name=pbt", "population.exploit=t-test", "population.episodes=1"], "episodes of at least 2"),
     (["population.name=pbt", "population.safe=true", "population.objectives={a: {return: 1}}"], "no objectives"),
