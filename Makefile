@@ -18,6 +18,8 @@ $(READY): pyproject.toml constraints.txt tests/plugin/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]' -e tests/plugin
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python mlagents-envs==1.1.0 \
 		|| echo 'mlagents-envs cannot be installed here: the tests of Unity will be skipped'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt mo-gymnasium \
+		|| echo 'mo-gymnasium cannot be installed here: its test will be skipped'
 	touch $@
 
 demo: $(READY)

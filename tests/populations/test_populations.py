@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from itertools import pairwise
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from baldwin.config import RunConfig, load_config
-from baldwin.errors import ConfigError, UserError
+from baldwin.errors import ConfigError, MissingExtra, UserError
 from baldwin.ops import pareto
 from baldwin.populations import POPULATIONS
 from baldwin.runs.checkpoint import policy_hash
@@ -408,6 +409,25 @@ def test_pbt_solves_cartpole_where_the_median_fixed_member_does_not(tmp_path: Pa
         ],
     )
     assert (train_run(alone, tmp_path / "fixed").score or 0) < 400
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mo_gymnasium") is not None, reason="mo-gymnasium is installed")
+def test_the_extra_of_deep_sea_treasure_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingExtra, match=r"pip install 'baldwin-rl\[mo\]'"):
+        train_run(load_config("deep-sea-nsga2", [], []), tmp_path / "run")
+
+
+def test_nsga2_finds_deep_sea_treasures(tmp_path: Path) -> None:
+    """A vector reward of mo-gymnasium: of ten treasures, which are worth more the farther they are, a front has several."""
+    pytest.importorskip("mo_gymnasium")
+    options = ["executor.name=inline", "stop.generations=12", "env.max_episode_steps=60"]
+    run = train_run(load_config("deep-sea-nsga2", [], options), tmp_path / "run")
+    known = {0.7: -1, 8.2: -3, 11.5: -5, 14.0: -7, 15.1: -8, 16.1: -9, 19.6: -13, 20.3: -14, 22.4: -17, 23.7: -19}  # Vamplew et al. 2011
+    points = {(round(m.results["reward_0"], 1), m.results["reward_1"]) for m in run.algorithm.front()}  # type: ignore[attr-defined]
+    assert len(points) >= 4
+    assert all(time <= known.get(treasure, 0) for treasure, time in points)
+    volumes = [row["hypervolume"] for row in lines(tmp_path / "run") if "hypervolume" in row]
+    assert volumes[-1] > volumes[0]
 
 
 WEIGHTS_ONLY = [
