@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -15,6 +16,8 @@ import pytest
 from baldwin.algorithm import ALGORITHMS
 from baldwin.config import RunConfig, load_config
 from baldwin.errors import BaldwinError, ConfigError, RunDirectoryError, StaleShare
+from baldwin.learners import ppo
+from baldwin.networks.optimizers import Adam, RMSProp
 from baldwin.parts import Sections
 from baldwin.populations.member import STATE, STATE_HASH, TrainMember, train_for, with_hyperparameters
 from baldwin.populations.states import CONTENT, StateFiles, dropped_state, pack_state, shared_state, state_key, unpack_state
@@ -380,3 +383,51 @@ def test_a_changed_hyper_parameter_is_used_by_the_very_next_update(algorithm: st
     assert getattr(changed.algorithm, key) == value
     assert next_state(sections) == next_state(sections)
     assert next_state(changed) != next_state(sections)
+
+
+def copy_of_a_trained_member(algorithm: str, folder: Path, values: dict[str, Any], *options: str) -> TrainMember:
+    """The job of a member that has copied another one's state, with other values of config keys."""
+    sections = sections_of(config_of(algorithm, *options))
+    (original,) = job(sections, folder).run(None)  # type: ignore[arg-type]
+    return job(with_hyperparameters(sections, values), folder, parent_sha256=state_of(original), copied=True, seed=6, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key", "others"),
+    [("ppo", "lr", []), ("a2c", "lr", []), ("sac", "actor_lr", [3e-4]), ("td3", "critic_lr", [3e-4]), ("dqn", "lr", [])],
+)
+def test_the_optimiser_of_a_copy_steps_at_its_own_learning_rate(
+    algorithm: str, key: str, others: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step of a copy's Adam or RMSProp: at the new rate, or at those of the learner's other networks."""
+    changed = copy_of_a_trained_member(algorithm, tmp_path, {f"algorithm.{key}": 0.0123}, *(RATES.get(algorithm, [])))
+    rates: list[float] = []
+    for optimizer in (Adam, RMSProp):
+        step = optimizer.step
+
+        def spy(self: Any, gradient: Any, step: Any = step) -> None:
+            rates.append(self.lr)
+            step(self, gradient)
+
+        monkeypatch.setattr(optimizer, "step", spy)
+    changed.run(None)  # type: ignore[arg-type]
+    assert 0.0123 in rates
+    assert set(rates) == {0.0123, *others}
+
+
+RATES = {"sac": ["algorithm.alpha=0.2", "algorithm.critic_lr=3e-4"], "td3": ["algorithm.actor_lr=3e-4"]}
+
+
+def test_the_loss_of_a_copy_clips_at_its_own_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = copy_of_a_trained_member("ppo", tmp_path, {"algorithm.clip_range": 0.0321, "algorithm.value_clip_range": 0.0456})
+    clips: dict[str, set[float]] = {"surrogate_loss": set(), "clipped_value_loss": set()}
+    for name, seen in clips.items():
+        loss = getattr(ppo, name)
+
+        def spy(*args: Any, loss: Any = loss, seen: Any = seen, **kwargs: Any) -> Any:
+            seen.add(inspect.signature(loss).bind(*args, **kwargs).arguments["clip"])
+            return loss(*args, **kwargs)
+
+        monkeypatch.setattr(ppo, name, spy)
+    changed.run(None)  # type: ignore[arg-type]
+    assert clips == {"surrogate_loss": {0.0321}, "clipped_value_loss": {0.0456}}
