@@ -22,8 +22,10 @@ from baldwin.runs.lineage import best_state, read_lineage, winning_line
 from baldwin.runs.members import front, front_ends, member_config, member_policy
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run
+from tests.patience import wait_until
 from tests.runs.test_exactness import lines
 from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
+from tests.toys.processes import start_command
 
 SMALL = [
     "algorithm.name=ppo",
@@ -110,6 +112,33 @@ def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind
     assert records(tmp_path / "run") == records(quiet[kind].directory.path)
 
 
+def test_an_asynchronous_run_survives_kill_nine_with_its_whole_lineage(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    """Whatever had ended before the kills is still there, word for word; every round is there once, and every parent is known."""
+    out, options = tmp_path / "run", [*ALL["pbt-asynchronous"], "executor.name=process", "executor.workers=2"]
+    whole = quiet["pbt-asynchronous"].directory.journal.stat().st_size
+    command = ["evolve", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"]
+    ended: list[dict[str, Any]] = []
+    journal = out / "journal.bin"
+    for share in (0.3, 0.6):
+        process = start_command(command)
+        wait_until(lambda size=share * whole: journal.exists() and journal.stat().st_size > size, process.is_alive, 0.002)  # type: ignore[misc]
+        process.kill()
+        process.join()
+        now = records(out)
+        assert now[: len(ended)] == ended
+        ended, command = now, ["resume", str(out), "--quiet"]
+    assert ended
+    done = in_process("resume", out, "--quiet")
+    assert done.returncode == 0, done.stderr
+    check_lineage(out)
+    found = records(out)
+    assert found[: len(ended)] == ended
+    assert len({record["round"] for record in found}) == len(found) == 3 * 4
+    members = shown(out)["members"]
+    assert {m["state_sha256"] for m in members} <= {record["state_sha256"] for record in found}
+    assert all(in_process("evaluate", out, "--member", m["id"], "--episodes", 1).returncode == 0 for m in members)
+
+
 @pytest.mark.usefixtures("local_ray")
 def test_ray_gives_the_same_hash(quiet: RunsWhenAsked, tmp_path: Path) -> None:
     run = train_run(small("pbt", "executor.name=ray", "executor.workers=2"), tmp_path / "run")
@@ -141,9 +170,9 @@ def test_an_asynchronous_run_goes_on_from_its_journal(kind: str, tmp_path: Path)
     assert len(set(rounds)) == len(rounds)
 
 
-@pytest.mark.parametrize("kind", ALL)
-def test_lineage_is_whole(quiet: RunsWhenAsked, kind: str) -> None:
-    found = read_lineage(quiet[kind].directory.path)
+def check_lineage(path: Path) -> None:
+    """Every parent is there, and the winner's line leads to a member that began from scratch, or from weights of the elites."""
+    found = read_lineage(path)
     keys = {"member", "parents", "operator", "hyperparameters", "score", "env_steps", "state_sha256"}
     states = {record["state_sha256"] for record in found}
     for record in found:
@@ -151,10 +180,15 @@ def test_lineage_is_whole(quiet: RunsWhenAsked, kind: str) -> None:
         assert record["parent_sha256"] in states | {""}
         assert (record["parent_sha256"] == "") == (record["operator"] in ("start", "replaced"))
         assert (record["parents"] == []) == (record["operator"] == "start")
-    line = winning_line(found, best_state(quiet[kind].directory.path))
+    line = winning_line(found, best_state(path))
     assert line[0]["operator"] in ("start", "replaced")
     for earlier, later in pairwise(line):
         assert later["parent_sha256"] == earlier["state_sha256"]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_lineage_is_whole(quiet: RunsWhenAsked, kind: str) -> None:
+    check_lineage(quiet[kind].directory.path)
 
 
 @pytest.mark.parametrize("kind", ALL)
