@@ -22,6 +22,7 @@ from baldwin.runs.lineage import best_state, read_lineage, winning_line
 from baldwin.runs.members import front, front_ends, member_config, member_policy
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run
+from baldwin.runs.timeline import MEANING, read_timeline
 from tests.patience import wait_until
 from tests.runs.test_exactness import lines
 from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
@@ -225,6 +226,57 @@ def test_pbt_copies_the_better_and_changes_their_hyper_parameters(quiet: RunsWhe
         assert 1e-5 <= new <= 1e-1
         assert isinstance(record["hyperparameters"]["algorithm.epochs"], int)
         assert new != old or new in (1e-5, 1e-1)
+
+
+def test_runs_of_populations_are_compared(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    paths = [quiet[kind].directory.path for kind in ("pbt", "genetic")]
+    rows = json.loads(in_process("compare", *paths, "--plot", tmp_path / "plot.png", "--json").stdout)
+    assert [row["median"] for row in rows] == [quiet[kind].score for kind in ("pbt", "genetic")]
+    assert [row["learning_steps"] for row in rows] == [quiet[kind].algorithm.learning_steps for kind in ("pbt", "genetic")]
+    assert (tmp_path / "plot.png").stat().st_size > 5000
+
+
+def test_the_timeline_shows_who_trained_members_when(tmp_path: Path) -> None:
+    options = ["executor.name=process", "executor.workers=2", "stop.generations=2"]
+    train_run(small("pbt", *options), tmp_path / "run")
+    done = in_process("timeline", tmp_path / "run", "--plot", tmp_path / "plot.png")
+    assert (done.returncode, "member, s" in done.stdout) == (0, True)
+    busy = read_timeline(tmp_path / "run").busy()
+    assert set(busy) <= {0, 1}
+    assert {kind for own in busy.values() for kind in own} <= set(MEANING)  # or the legend says nothing of them
+    seconds = sum(own["member"] for own in busy.values() if "member" in own)
+    inside = sum(record["seconds"] for record in read_lineage(tmp_path / "run"))
+    assert seconds >= inside > 0
+    assert (tmp_path / "plot.png").stat().st_size > 5000
+
+
+def test_mating_by_behaviour_copies_the_best_member_that_is_least_like_the_others(tmp_path: Path) -> None:
+    """Of the better half the one whose nearest neighbour in (lazy, busy) is farthest: after each round, it is copied by all who copy."""
+    options = [*PONG, "population.name=pbt", "population.objectives={}", "population.synchronous=true", "population.fraction=0.5"]
+    more = ["population.mating=behaviour", "population.behaviour=[lazy, busy]", "stop.generations=4"]
+    train_run(load_config(None, [], [*options, *more]), tmp_path / "run")
+    found = read_lineage(tmp_path / "run")
+    rounds = [found[n : n + 4] for n in range(0, 16, 4)]
+    copied = 0
+    for before, after in pairwise(rounds):
+        points = np.array([[record["results"][name] for name in ("lazy", "busy")] for record in before])
+        distance = np.linalg.norm(points[:, None] - points, axis=2) + np.diag([np.inf] * 4)
+        best = np.argsort([-record["score"] for record in before], kind="stable")[:2].tolist()
+        parent = max(best, key=lambda n: distance[n].min())
+        chosen = [record["parents"] for record in after if record["operator"] == "copy"]
+        assert chosen == [[parent]] * len(chosen)
+        copied += len(chosen)
+    assert copied
+
+
+def test_a_copy_may_begin_with_a_fresh_optimiser(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    """The same as with the original's until somebody copies; from there on other states."""
+    train_run(small("pbt", "population.optimizer=fresh"), tmp_path / "run")
+    fresh, kept = records(tmp_path / "run"), records(quiet["pbt"].directory.path)
+    first = next(n for n, record in enumerate(kept) if record["operator"] == "copy")
+    assert fresh[:first] == kept[:first]
+    assert fresh[first]["hyperparameters"] == kept[first]["hyperparameters"]
+    assert fresh[first]["state_sha256"] != kept[first]["state_sha256"]
 
 
 def test_nsga2_keeps_the_front(quiet: RunsWhenAsked) -> None:
