@@ -11,6 +11,9 @@ PARALLEL := -n $(shell $(PYTHON) -c 'import os; print(min(4, 2 * len(os.sched_ge
 MINUTES ?= 30
 SEED ?= 1
 
+# Of make bench: a part, and options, as in BENCH='populations --full'.
+BENCH ?=
+
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt tests/plugin/pyproject.toml
@@ -55,7 +58,7 @@ docs: $(READY)
 	@echo "docs: site/index.html"
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks.all
+	$(BIN)/python -m benchmarks.all $(BENCH)
 
 clean:
 	rm -rf $(VENV) runs build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
