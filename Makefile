@@ -11,6 +11,9 @@ PARALLEL := -n $(shell $(PYTHON) -c 'import os; print(min(4, 2 * len(os.sched_ge
 MINUTES ?= 30
 SEED ?= 1
 
+# Of make bench: a part, and options, as in BENCH='populations --full'.
+BENCH ?=
+
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt tests/plugin/pyproject.toml
@@ -18,6 +21,8 @@ $(READY): pyproject.toml constraints.txt tests/plugin/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]' -e tests/plugin
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python mlagents-envs==1.1.0 \
 		|| echo 'mlagents-envs cannot be installed here: the tests of Unity will be skipped'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt mo-gymnasium \
+		|| echo 'mo-gymnasium cannot be installed here: its test will be skipped'
 	touch $@
 
 demo: $(READY)
@@ -53,7 +58,7 @@ docs: $(READY)
 	@echo "docs: site/index.html"
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks.all
+	$(BIN)/python -m benchmarks.all $(BENCH)
 
 clean:
 	rm -rf $(VENV) runs build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

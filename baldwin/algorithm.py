@@ -219,8 +219,12 @@ class BaseAlgorithm(ABC):
         return
 
     def reset_optimizer(self) -> None:
-        """Forget the moments of gradients, where there are any. Called between updates."""
-        return
+        """Forget the moments of gradients. Called between updates.
+
+        Raises:
+            BaldwinError: there are none.
+        """
+        raise BaldwinError(f"{type(self).__name__} has no optimiser that could begin anew")
 
     def set_policy_params(self, params: NDArray[np.float32]) -> None:
         """Go on from other parameters of the policy [D]. Called between updates.

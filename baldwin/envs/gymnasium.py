@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -32,6 +33,7 @@ OLD_API = (
     "That is the interface of Gym before 0.26: wrap the environment in shimmy.GymV21CompatibilityV0(env=...) (pip install 'shimmy[gym-v21]'), "
     "or return Gymnasium's values"
 )
+EXTRA_OF_ID = {"mo_gymnasium": "mo"}  # of the module that an id begins with
 REWARD, ELAPSED, RESULT = "reward", "elapsed", "result"  # keys of info: reward components by name; frames of a step; after the end
 EXTRA_OF_MODULE = {"mujoco": "mujoco", "pygame": "classic", "ale_py": "atari", "Box2D": "box2d", "pybullet": "pybullet"}
 
@@ -95,6 +97,8 @@ def find_world(config: EnvConfig) -> Callable[..., World] | None:
         return partial(make_world, name)
     if not module_name or config.id.startswith((dmc.PREFIX, pybullet.PREFIX)):
         return None
+    if module_name in EXTRA_OF_ID and find_spec(module_name) is None:
+        raise missing_extra(EXTRA_OF_ID[module_name], f"environment {config.id!r}")
     found = getattr(import_module(module_name, f"env.id {config.id!r}", EnvironmentFailure), name, None)
     return found if isinstance(found, type) and issubclass(found, World) else None
 

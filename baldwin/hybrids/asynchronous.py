@@ -163,6 +163,9 @@ class AsynchronousHybrid(HybridAlgorithm):
         """The mean of the distribution."""
         return self.gaussian.center
 
+    def _set_center(self, center: NDArray[np.float32]) -> None:
+        self.gaussian.set_center(center)
+
     @property
     def env_steps(self) -> int:
         """Environment steps of training; without the mean's episodes, where those do not count."""

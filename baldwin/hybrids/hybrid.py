@@ -120,6 +120,21 @@ class HybridAlgorithm(BaseAlgorithm):
         finished, self._finished = self._finished, []
         return finished
 
+    def reset_optimizer(self) -> None:
+        """Adam's moments of critics, and of the temperature where there is one; actors have a fresh optimiser in every job."""
+        self._learner.load_critic_state(unflatten_tree(self.critic))
+        self._learner.reset_optimizer()
+        self.critic = flatten_tree(self._learner.critic_state())
+
+    def set_policy_params(self, params: NDArray[np.float32]) -> None:
+        """Move the mean of the distribution; critics and replay buffer stay."""
+        self._set_center(params)
+        self._policy = self._current_policy(self.center)
+
+    @abstractmethod
+    def _set_center(self, center: NDArray[np.float32]) -> None:
+        """Move the mean of the distribution, between updates."""
+
     def _open_job(self, kind: str, slot: int, version: int, params: NDArray[np.float32], steps: int = 0, **extra: Any) -> int:
         """Open a ticket. A job with gradient steps sees the critics and the replay buffer as they are now."""
         ticket = self._tickets

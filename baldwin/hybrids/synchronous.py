@@ -144,6 +144,10 @@ class SynchronousHybrid(HybridAlgorithm):
         """The mean of the distribution."""
         return self.strategy.center
 
+    def _set_center(self, center: NDArray[np.float32]) -> None:
+        self.strategy.set_center(center)
+        self._start_generation()
+
     # One generation, from the draw to the update of the distribution:
 
     def _start_generation(self) -> None:

@@ -143,7 +143,6 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
         super().__init__(learner, config, context, spec)
         self._asked = 0
         self._pending: dict[int, Pending] = {}
-        self._actors[0][LEARNER] = learner.nets.params.numpy().copy()
 
     def publish(self) -> list[Shared]:
         """And policy with values, where they are too large to travel with every job."""
@@ -187,6 +186,10 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
             self._shared_actors &= needed
         return metrics
 
+    def _current_actor(self) -> dict[str, NDArray[Any]]:
+        """With all parameters: workers compute gradients of the values, too."""
+        return super()._current_actor() | {LEARNER: self.learner.nets.params.numpy().copy()}
+
     def _apply(self, pending: Pending, outcome: Outcome) -> Metrics | None:
         found = {name.removeprefix(METRIC): float(value) for name, value in outcome.arrays.items() if name.startswith(METRIC)}
         found |= self.learner.apply(np.array({**outcome.arrays, **outcome.derived}[GRADIENT]), self.learning_steps)
@@ -194,7 +197,7 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
         if self._context.policy.normalize_obs and MOMENTS in outcome.arrays:
             self.moments = self.moments.merge(Moments.unpack(np.asarray(outcome.arrays[MOMENTS])))
         metrics = self._count_update(outcome.env_steps, found, 1)
-        self._actors[self._learned] = self._current_actor() | {LEARNER: self.learner.nets.params.numpy().copy()}
+        self._actors[self._learned] = self._current_actor()
         return metrics
 
     def state_dict(self) -> State:

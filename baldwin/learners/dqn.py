@@ -186,6 +186,12 @@ class DQN(TransitionLearner):
         vectors = self.q_network.vectors()
         return vectors if len(self._actor_rows) == vectors.shape[1] else vectors[:, self._actor_rows]
 
+    def set_actor(self, vectors: NDArray[np.float32]) -> None:
+        """Replace the Q-network by this policy [D], targets included, with a fresh optimiser; values of states and learned noise stay."""
+        rows = self.q_network.vectors().copy()
+        rows[:, self._actor_rows] = vectors
+        self.q_network.reset(rows)
+
     def acting_vector(self, number: int) -> NDArray[np.float32]:
         """The parameters that collect a segment: noisy ones with noise of their own."""
         if not self._noisy:

@@ -313,16 +313,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
 
     def reset_optimizer(self) -> None:
-        """Adam's moments of all networks."""
-        for network in self.learner.networks().values():
-            network.reset_optimizer()
+        """Adam's moments of all networks, and of the temperature."""
+        self.learner.reset_optimizer()
 
     def set_policy_params(self, params: NDArray[np.float32]) -> None:
-        """Replace the actor.
-
-        Raises:
-            ConfigError: of a learner whose policy is its critic.
-        """
+        """Replace the actor, of dqn the Q-network, with a fresh optimiser."""
         self.learner.set_actor(params)
         self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
         self._policy = self._current_actor()
@@ -337,13 +332,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return np.concatenate([network.vectors().ravel() for network in self.learner.main_networks().values()])
 
     def set_weights(self, weights: NDArray[np.float32]) -> None:
-        """Replace all networks and their targets."""
+        """Replace all networks and their targets, with fresh optimisers."""
         used = 0
         for network in self.learner.main_networks().values():
             shape = network.vectors().shape
             size = int(np.prod(shape))
             network.reset(weights[used : used + size].reshape(shape))
             used += size
+        self.learner.reset_optimizer()  # of the temperature, too
         self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
         self._policy = self._current_actor()
 

@@ -145,17 +145,18 @@ class ReplayLearner(ABC):
         """Those of them that choose and value actions: what populations recombine."""
         return self.networks()
 
+    def reset_optimizer(self) -> None:
+        """Set the moments of all optimisers to zero."""
+        for network in self.networks().values():
+            network.reset_optimizer()
+
     @abstractmethod
     def train(self, sampler: BatchSampler, k: int) -> Metrics:
         """k updates as in the paper; the means of what they report."""
 
+    @abstractmethod
     def set_actor(self, vectors: NDArray[np.float32]) -> None:
-        """Replace the actor by this policy [D], or these [P, D].
-
-        Raises:
-            ConfigError: the policy is the critic.
-        """
-        raise ConfigError(f"the policy of {type(self).__name__} is its critic: it cannot take parameters from elsewhere")
+        """Replace the greedy policy by this one [D], or, of a learner with several actors, by these [P, D]."""
 
     @abstractmethod
     def actor_vectors(self) -> NDArray[np.float32]:

@@ -258,6 +258,11 @@ class SACBase(Learner):
         self.log_alpha = torch.tensor(found, dtype=torch.float32, device=self.device, requires_grad=True)
         self._alpha_adam = Adam(self.log_alpha, self.config.alpha_lr)
 
+    def reset_optimizer(self) -> None:
+        """And those of the temperature's."""
+        super().reset_optimizer()
+        self._alpha_adam = Adam(self.log_alpha, self.config.alpha_lr)
+
     def _alpha(self) -> Tensor:
         return self.log_alpha.detach().exp()
 

@@ -146,6 +146,11 @@ class WindowLearner(ReplayLearner):
         encoders = {"encoder": self.encoder} | ({"actor_encoder": self.actor_encoder} if self.actor_encoder is not self.encoder else {})
         return self.learner.networks() | {name: encoder for name, encoder in encoders.items() if encoder.is_trained}
 
+    def reset_optimizer(self) -> None:
+        """And what the learner has besides networks."""
+        super().reset_optimizer()
+        self.learner.reset_optimizer()
+
     def _parts(self) -> dict[str, Any]:
         """Bonuses and losses that have networks of their own."""
         parts = self._bonuses | self._siamese | ({"prediction": self._prediction} if self._prediction else {})

@@ -61,15 +61,6 @@ def welch(scores: Sequence[ArrayLike], member: int, rng: np.random.Generator, le
     return other if significantly_better(theirs, mine, level) else None
 
 
-def truncation_then_welch(
-    scores: Sequence[ArrayLike], member: int, rng: np.random.Generator, share: float = SHARE, level: float = LEVEL
-) -> int | None:
-    """Truncation by the mean return; whoever it leaves alone may still copy by the t-test (the order of Lamarckian's PBT)."""
-    means = np.array([np.mean(np.asarray(s, np.float64)) for s in scores])
-    chosen = truncation(means, member, rng, share)
-    return chosen if chosen is not None else welch(scores, member, rng, level)
-
-
 def explore(
     values: Mapping[str, Value],
     ranges: Mapping[str, Range],

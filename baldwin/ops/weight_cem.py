@@ -32,6 +32,18 @@ def elite_indices(fitness: ArrayLike, share: float) -> Indices:
     return np.argsort(-f, kind="stable")[: min(count, usable)]
 
 
+def trained_elites(weights: ArrayLike, fitness: ArrayLike, share: float) -> Indices:
+    """`elite_indices` of the members whose weights [D] are all finite: one that has diverged is never an elite, whatever its fitness.
+
+    Raises:
+        ConfigError: not one fitness for each member, or what `elite_indices` refuses.
+    """
+    x, f = np.asarray(weights, np.float64), np.asarray(fitness, np.float64)
+    if x.ndim != 2 or f.shape != (len(x),):
+        raise ConfigError(f"expected weights [N, D] and fitness [N]; got the shapes {list(x.shape)} and {list(f.shape)}")
+    return elite_indices(np.where(np.isfinite(x).all(1), f, np.nan), share)
+
+
 def elite_distribution(elites: ArrayLike, std_floor: float = 0.0, std_cap: float = 1.0) -> tuple[Array, Array]:
     """Mean and population standard deviation [D] of the elites' weights [K, D], the latter between floor and cap.
 
@@ -61,17 +73,12 @@ def next_weights(
 ) -> Array:
     """New weights [N, D]: the `elitism` best elites keep theirs, all others are drawn from the normal distribution of the elites.
 
-    A member whose weights [D] are not finite is never an elite, whatever its fitness.
-
     Raises:
-        ConfigError: not one fitness for each member, a negative elitism, or what `elite_indices` and `elite_distribution` refuse.
+        ConfigError: a negative elitism, or what `trained_elites` and `elite_distribution` refuse.
     """
-    x, f = np.asarray(weights, np.float64), np.asarray(fitness, np.float64)
-    if x.ndim != 2 or f.shape != (len(x),) or elitism < 0:
-        raise ConfigError(
-            f"expected weights [N, D], fitness [N] and elitism >= 0; got the shapes {list(x.shape)} and {list(f.shape)}, elitism {elitism}"
-        )
-    elites = elite_indices(np.where(np.isfinite(x).all(1), f, np.nan), share)
+    if elitism < 0:
+        raise ConfigError(f"expected elitism >= 0; got {elitism}")
+    x, elites = np.asarray(weights, np.float64), trained_elites(weights, fitness, share)
     mean, std = elite_distribution(x[elites], std_floor, std_cap)
     new = mean + std * rng.standard_normal(x.shape)
     kept = elites[:elitism]

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat
 
-from baldwin.errors import BaldwinError, ConfigError
+from baldwin.algorithm import BaseAlgorithm
+from baldwin.errors import ConfigError, RunDirectoryError
 from baldwin.ops import bandit, weight_cem
 from baldwin.ops.ranges import Choice, Int, Log, Value
 from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
@@ -39,7 +40,7 @@ class EvolverConfig(PopulationConfig):
 
 
 class Evolver(Population):
-    """Rounds of all members; one waits for all."""
+    """Rounds of all members; one waits for all. A replacement joins with the next round, since its weights come from the elites of all."""
 
     _config: EvolverConfig
 
@@ -53,14 +54,14 @@ class Evolver(Population):
         self._times_elite = np.zeros(config.members)
         self._ready = list(range(config.members))
         self._next_weights: dict[int, NDArray[np.float32]] = {}  # member -> what it goes on with; others keep theirs
+        self._elites: list[int] = []  # of the last round, best first
         self._obs_moments: NDArray[np.float64] | None = None
-        try:
-            first = context.sections.build(context.seed)[0]
-            self._first_weights = np.asarray(first.weights(), np.float32)  # type: ignore[attr-defined]
-        except (BaldwinError, AttributeError) as error:
-            raise ConfigError(
-                f"the evolver mixes weights, which {context.sections.algorithm.name} does not tell: use a learner or es"
-            ) from error
+        self._check_members_can(self._take_first_weights, "population.name=evolver")
+
+    def _take_first_weights(self, algorithm: BaseAlgorithm) -> None:
+        """Those that all members begin with; a member must be able to take them."""
+        self._first_weights = np.array(algorithm.weights(), np.float32)
+        algorithm.set_weights(self._first_weights)
 
     @property
     def waits_for_all(self) -> bool:
@@ -75,23 +76,24 @@ class Evolver(Population):
             return None
         number = self._ready.pop(0)
         member = self.members[number]
+        drawn = self._next_weights.get(number)
         if not member.state_sha256:
-            weights = self._next_weights.get(number, self._first_weights)
-            operator = REPLACED if member.rounds or number in self._next_weights else START
-            return Plan(number, member.seed, member.hyperparameters, operator, weights=weights, obs_moments=self._obs_moments)
-        weights_drawn = self._next_weights.get(number)
+            weights = self._first_weights if drawn is None else drawn
+            operator, parents = (START, []) if drawn is None else (REPLACED, list(self._elites))
+            moments = None if drawn is None else self._obs_moments
+            return Plan(number, member.seed, member.hyperparameters, operator, parents=parents, weights=weights, obs_moments=moments)
         return Plan(
             number,
             member.seed,
             member.hyperparameters,
-            CONTINUE if weights_drawn is None else DRAWN,
-            parents=[number],
+            CONTINUE if drawn is None else DRAWN,
+            parents=[number] if drawn is None else list(self._elites),
             state_sha256=member.state_sha256,
             before=member.hyperparameters,
             rounds=member.rounds,
             line_steps=member.line_steps,
-            weights=weights_drawn,
-            obs_moments=None if weights_drawn is None else self._obs_moments,
+            weights=drawn,
+            obs_moments=None if drawn is None else self._obs_moments,
         )
 
     def _take(self, plan: Plan, child: Member) -> None:
@@ -100,22 +102,36 @@ class Evolver(Population):
         self.members[plan.member] = child
 
     def _select(self) -> None:
-        config, rng = self._config, self.rng(1, self.version)
-        fitness = np.array([m.score if m.state_sha256 else np.nan for m in self.members])
+        config = self._config
         self._ready = list(range(config.members))
-        if self.files is None or not np.isfinite(fitness).any():
-            self._next_weights = {}
+        self._next_weights = {}
+        fitness = np.array([m.score if m.state_sha256 else np.nan for m in self.members])
+        weights = self._weights_of_all(np.isfinite(fitness))
+        if not np.isfinite(weights).all(1).any():
             return
-        elites = weight_cem.elite_indices(fitness, config.elites)
+        elites = weight_cem.trained_elites(weights, fitness, config.elites).tolist()
+        new = weight_cem.next_weights(
+            weights, fitness, self.rng(1, self.version), config.elites, config.std_floor, config.std_cap, config.elitism
+        )
+        drawn = dict(enumerate(new.astype(np.float32)))
+        self._elites = elites
         self._times_elite[elites] += 1
-        self._update_bandit([self.members[n].hyperparameters for n in elites.tolist()])
-        states = [self.files.load(self.members[n].state_sha256) for n in elites.tolist()]
-        mean, std = weight_cem.elite_distribution(np.stack([s["weights"] for s in states]), config.std_floor, config.std_cap)
-        self._obs_moments = np.asarray(states[0]["policy"]["obs_moments"], np.float64)
-        keep = set(elites[: config.elitism].tolist())
-        drawn = {n: np.asarray(mean + std * rng.standard_normal(len(mean)), np.float32) for n in range(config.members)}
-        self._next_weights = {n: weights for n, weights in drawn.items() if n not in keep}
-        self._replace_least_selected(elites.tolist(), drawn)
+        self._update_bandit([self.members[n].hyperparameters for n in elites])
+        self._obs_moments = np.asarray(self._state_of(elites[0])["policy"]["obs_moments"], np.float64)
+        self._next_weights = {n: own for n, own in drawn.items() if n not in elites[: config.elitism]}
+        self._replace_least_selected(elites, drawn)
+
+    def _weights_of_all(self, known: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Everything that is trained [N, W]; NaN where nothing is known of a member."""
+        weights = np.full((len(self.members), len(self._first_weights)), np.nan, np.float32)
+        for n in np.flatnonzero(known).tolist():
+            weights[n] = self._state_of(n)["weights"]
+        return weights
+
+    def _state_of(self, number: int) -> State:
+        if self.files is None:
+            raise RunDirectoryError("the states of members are in a run's directory, and this population was built without one")
+        return self.files.load(self.members[number].state_sha256)
 
     def _replace_least_selected(self, elites: list[int], drawn: dict[int, NDArray[np.float32]]) -> None:
         """A new learner takes the place of the one that was least often an elite; everybody's count begins anew."""
@@ -158,6 +174,7 @@ class Evolver(Population):
             "normals": {key: list(normal) for key, normal in self._normals.items()},
             "times_elite": self._times_elite,
             "ready": self._ready,
+            "elites": self._elites,
             "next_weights": {str(n): weights for n, weights in self._next_weights.items()},
             "obs_moments": {} if self._obs_moments is None else {"packed": self._obs_moments},
         }
@@ -168,7 +185,7 @@ class Evolver(Population):
         self._counts = {key: np.array(counts) for key, counts in state["counts"].items()}
         self._normals = {key: (float(mean), float(std)) for key, (mean, std) in state["normals"].items()}
         self._times_elite = np.array(state["times_elite"])
-        self._ready = [int(n) for n in state["ready"]]
+        self._ready, self._elites = ([int(n) for n in state[name]] for name in ("ready", "elites"))
         self._next_weights = {int(n): np.array(weights, np.float32) for n, weights in state["next_weights"].items()}
         self._obs_moments = state["obs_moments"].get("packed")
 

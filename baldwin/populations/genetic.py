@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from baldwin.algorithm import BaseAlgorithm
 from baldwin.errors import ConfigError
 from baldwin.ops import pareto, pbt
 from baldwin.ops.noise import Shape
@@ -51,6 +52,8 @@ class Breeding(Population):
         super().__init__(config, context)
         if config.inheritance != "darwinian" and not config.steps:
             raise ConfigError(f"population.steps=0 trains nothing: set population.inheritance=darwinian; got {config.inheritance}")
+        if config.variation.changes_weights:
+            self._check_members_can(_take_own_params, "population.variation")
         self.children: list[Member] = []
         self._shapes: tuple[Shape, ...] = policy_shapes(context.sections)
         self._in_generation = 0  # rounds that were given out
@@ -91,15 +94,19 @@ class Breeding(Population):
             before=first.hyperparameters,
             rounds=first.rounds,
             line_steps=first.line_steps,
-            steps=config.training_steps,
+            steps=self._child_steps(number),
             copied=True,
             params=self._child_params(first, second, rng),
             inherit_training=inherit,
         )
 
+    def _child_steps(self, number: int) -> int:
+        """Environment steps that the child of that number is trained for."""
+        return self._config.training_steps
+
     def _child_params(self, first: Member, second: Member, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.float32]] | None:
         variation = self._config.variation
-        if self.files is None or (variation.crossover == "best" and not variation.weight_sigma):
+        if self.files is None or not variation.changes_weights:
             return None
         a, b = (np.asarray(self.files.load(m.state_sha256)["params"], np.float32) for m in (first, second))
         return vary_weights(a, b, self._shapes, variation, rng)
@@ -131,6 +138,10 @@ class Breeding(Population):
         super().load_state_dict(state)
         self.children = [Member.from_state(m) for m in state["children"]]
         self._in_generation = int(state["in_generation"])
+
+
+def _take_own_params(algorithm: BaseAlgorithm) -> None:
+    algorithm.set_policy_params(np.array(algorithm.policy_state()["params"], np.float32))
 
 
 class NSGA2Config(BreedingConfig):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from baldwin.errors import EnvironmentFailure
 from baldwin.ops import archive
@@ -25,6 +25,9 @@ class MapElitesConfig(BreedingConfig):
         min_length=1, description="Results of the environment that make up the behaviour, each with its range, as in {busy: [0, 1]}"
     )
     bins: PositiveInt = Field(10, description="Cells of the grid per descriptor")
+    improved: float = Field(
+        1.0, ge=0, le=1, description="Probability that a child is trained; the others are variations of their parents, and nothing more"
+    )
     offset: float = Field(0.0, description="Smallest possible fitness: the QD score sums what elites have above it")
 
     @field_validator("descriptors")
@@ -34,6 +37,15 @@ class MapElitesConfig(BreedingConfig):
             if low >= high:
                 raise ValueError(f"{name}: expected [low, high] with low < high; got {[low, high]}")
         return value
+
+    @model_validator(mode="after")
+    def _untrained_children_differ(self) -> Self:
+        if self.improved < 1 and not self.variation.changes_weights:
+            raise ValueError(
+                f"improved={self.improved:g} leaves children untrained, which would be copies of their parents: "
+                "set variation.weight_sigma or variation.crossover"
+            )
+        return self
 
 
 class MapElites(Breeding):
@@ -65,6 +77,10 @@ class MapElites(Breeding):
     def _parents(self, rng: np.random.Generator) -> tuple[Member, Member]:
         first, second = rng.integers(len(self.members), size=2).tolist()
         return self.members[first], self.members[second]
+
+    def _child_steps(self, number: int) -> int:
+        """None where chance says so."""
+        return super()._child_steps(number) if self.rng(2, number).random() < self._config.improved else 0
 
     def _take(self, plan: Plan, child: Member) -> None:
         if not child.state_sha256:

@@ -73,6 +73,8 @@ class PBT(Population):
 
     def __init__(self, config: PBTConfig, context: PopulationContext) -> None:
         super().__init__(config, context)
+        if config.optimizer == "fresh":
+            self._check_members_can(lambda algorithm: algorithm.reset_optimizer(), "population.optimizer=fresh")
         draw = self.rng(0)
         self.members = [Member(n, self.member_seed(n), pbt.resample(self.ranges, draw)) for n in range(config.members)]
         self._ready = list(range(config.members))  # members that wait for a worker

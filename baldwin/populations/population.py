@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from baldwin.algorithm import BaseAlgorithm
 from baldwin.envs import check_env
-from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.errors import BaldwinError, ConfigError, EnvironmentFailure
 from baldwin.networks import REFERENCE
 from baldwin.opponents import OpponentsConfig
 from baldwin.ops import seeds
@@ -186,6 +186,20 @@ class Population(BaseAlgorithm):
             EnvironmentFailure: the environment does not tell one of them.
         """
         return weigh_objectives(member.results, self._config.objectives, "population.objectives")
+
+    def _check_members_can(self, use: Callable[[BaseAlgorithm], object], key: str) -> None:
+        """Refuse a setting that asks for what the algorithm of the members cannot do, by trying it on one of them.
+
+        Raises:
+            ConfigError: with the key, and what the algorithm lacks.
+        """
+        try:
+            algorithm = self._context.sections.build(self._context.seed)[0]
+            if not isinstance(algorithm, BaseAlgorithm):
+                raise BaldwinError(f"{self._context.sections.algorithm.name} is not built on BaseAlgorithm, which has what this needs")
+            use(algorithm)
+        except BaldwinError as error:
+            raise ConfigError(f"{key}: {error}") from error
 
     def _next_job(self) -> int | None:
         plan = self._plan()

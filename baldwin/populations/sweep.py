@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from baldwin.errors import ConfigError, missing_extra
+from baldwin.errors import ConfigError
 from baldwin.ops import pbt
 from baldwin.ops.ranges import Choice, Int, Log, Range
 from baldwin.ops.seeds import mix
 from baldwin.populations.config import PopulationConfig, PopulationContext, PopulationEntry, register_population
 from baldwin.populations.member import Hyperparameters, Member
 from baldwin.populations.population import CONTINUE, START, Plan, Population
+from baldwin.populations.study import OWN, Pruner, Sampler, Study
 from baldwin.types import Metrics, State
 
 GRID_POINTS = 5  # of a range that is not a choice
@@ -31,12 +30,10 @@ class SweepConfig(PopulationConfig):
     trials: PositiveInt = Field(20, description="Sets of hyper-parameters")
     seeds: PositiveInt = Field(3, description="Runs of each")
     steps: PositiveInt = Field(100_000, description="Environment steps of each run, at least")
-    sampler: Literal["random", "grid", "tpe", "cma-es", "gp", "qmc"] = Field(
+    sampler: Sampler = Field(
         "random", description=f"random; grid: all choices, and {GRID_POINTS} points of each range; the others are Optuna's (extra sweep)"
     )
-    pruner: Literal["none", "median", "halving", "hyperband"] = Field(
-        "none", description="Who is stopped early, by Optuna's rules (extra sweep)"
-    )
+    pruner: Pruner = Field("none", description="Who is stopped early, by Optuna's rules (extra sweep)")
     members: Literal[1] = Field(1, description="A sweep has trials x seeds members")
     keep_states: bool = Field(False, description="Keep the states of all trials that are finished, and not only of the best")
     rungs: PositiveInt = Field(1, description="Evaluations of a run, after equal shares of its steps; a pruner decides after each")
@@ -60,8 +57,9 @@ class Sweep(Population):
             raise ConfigError(f"population.pruner={config.pruner} decides between rungs: set population.rungs to 2 or more")
         self._grid = grid(self.ranges) if config.sampler == "grid" else []
         self.trials = config.trial_count
-        if config.sampler not in ("random", "grid") or config.pruner != "none":
-            import_optuna()
+        needs_study = config.sampler not in OWN or config.pruner != "none"
+        seed = mix(context.seed, 0)
+        self._study = Study(config.sampler, config.pruner, self.ranges, config.rungs, seed) if needs_study else None
         self._values: dict[int, Hyperparameters] = {}  # trial -> what was chosen for it
         self._rungs: dict[int, list[float]] = {}  # trial -> medians over seeds, rung by rung
         self._done: list[int] = []  # trials that are finished, in that order
@@ -119,50 +117,13 @@ class Sweep(Population):
         return Plan(number, self.member_seed(run), self._values[trial], START, steps=share)
 
     def _choose(self, trial: int) -> Hyperparameters:
-        """The hyper-parameters of a trial: of Optuna's samplers, a function of the results so far and of the trial's number."""
-        config = self._config
-        if config.sampler == "grid":
-            return self._grid[trial]
-        if config.sampler == "random":
-            return pbt.resample(self.ranges, self.rng(0, trial))
-        study = self._study(mix(self._context.seed, trial))
-        distributions = {key: distribution(found) for key, found in self.ranges.items()}
-        return dict(study.ask(distributions).params)
-
-    def _study(self, seed: int) -> Any:
-        """An Optuna study of the trials that are finished."""
-        optuna = import_optuna()
-        distributions = {key: distribution(found) for key, found in self.ranges.items()}
-        makers: dict[str, Callable[..., Any]] = {
-            "tpe": optuna.samplers.TPESampler,
-            "cma-es": optuna.samplers.CmaEsSampler,
-            "gp": optuna.samplers.GPSampler,
-            "qmc": optuna.samplers.QMCSampler,
-        }
-        pruners: dict[str, Callable[..., Any]] = {
-            "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0),
-            "halving": lambda: optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
-            "hyperband": lambda: optuna.pruners.HyperbandPruner(min_resource=1, max_resource=self._config.rungs, reduction_factor=2),
-        }
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # samplers that Optuna calls experimental
-            sampler = makers[self._config.sampler](seed=seed) if self._config.sampler in makers else None
-            pruner = pruners[self._config.pruner]() if self._config.pruner in pruners else None
-            study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
-        for trial in self._done:
-            medians = self._rungs[trial]
-            failed = not np.isfinite(medians[-1])
-            states = optuna.trial.TrialState
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=states.FAIL if failed else states.PRUNED if trial in self._pruned else states.COMPLETE,
-                    params=self._values[trial],
-                    distributions=distributions,
-                    value=None if failed else medians[-1],
-                    intermediate_values={rung: value for rung, value in enumerate(medians, 1) if np.isfinite(value)},
-                )
-            )
-        return study
+        """The hyper-parameters of a trial: of Optuna's samplers, a function of all that was asked and told before."""
+        own: Hyperparameters | None = None
+        if self._config.sampler == "grid":
+            own = self._grid[trial]
+        elif self._config.sampler == "random":
+            own = pbt.resample(self.ranges, self.rng(0, trial))
+        return self._study.ask(trial, own) if self._study else own or {}
 
     def _take(self, plan: Plan, child: Member) -> None:
         at = next(n for n, m in enumerate(self.members) if m.id == plan.member)
@@ -174,28 +135,17 @@ class Sweep(Population):
         if len(finished) < self._config.seeds:
             return
         self._rungs[trial].append(float(np.median([m.score for m in runs])))
-        failed = not np.isfinite(self._rungs[trial][-1])
-        last = rung >= self._config.rungs
-        if not last and not failed and self._is_pruned(trial):
+        median = self._rungs[trial][-1]
+        failed, last = not np.isfinite(median), rung >= self._config.rungs
+        should_end = bool(self._study and not failed and self._study.report(trial, rung, median))
+        if should_end and not last:
             self._pruned.append(trial)
         if last or failed or trial in self._pruned:
             self._done.append(trial)
+            if self._study:
+                self._study.end(trial, median, pruned=trial in self._pruned)
         else:
             self._waiting += [m.id for m in runs]
-
-    def _is_pruned(self, trial: int) -> bool:
-        if self._config.pruner == "none":
-            return False
-        optuna = import_optuna()
-        study = self._study(mix(self._context.seed, trial))
-        running = optuna.trial.create_trial(
-            state=optuna.trial.TrialState.RUNNING,
-            params=self._values[trial],
-            distributions={key: distribution(found) for key, found in self.ranges.items()},
-            intermediate_values=dict(enumerate(self._rungs[trial], 1)),
-        )
-        study.add_trial(running)
-        return bool(study.pruner.prune(study, study.trials[-1]))
 
     def _generation_complete(self) -> bool:
         return len(self._done) > self._reported
@@ -238,6 +188,7 @@ class Sweep(Population):
             "pruned": list(self._pruned),
             "waiting": list(self._waiting),
             "reported": self._reported,
+            "study": self._study.state_dict() if self._study else {},
             "table": self.table(),
         }
 
@@ -248,6 +199,8 @@ class Sweep(Population):
         self._rungs = {int(t): [float(x) for x in medians] for t, medians in state["rungs"].items()}
         self._done, self._pruned, self._waiting = (list(map(int, state[name])) for name in ("done", "pruned", "waiting"))
         self._reported = int(state["reported"])
+        if self._study:
+            self._study.load_state_dict(state["study"])
 
 
 def grid(ranges: dict[str, Range]) -> list[Hyperparameters]:
@@ -264,30 +217,6 @@ def grid(ranges: dict[str, Range]) -> list[Hyperparameters]:
         else:
             points[key] = np.linspace(found.low, found.high, GRID_POINTS).tolist()
     return [dict(zip(points, values, strict=True)) for values in itertools.product(*points.values())]
-
-
-def distribution(found: Range) -> Any:
-    """The same range as Optuna knows it."""
-    optuna = import_optuna()
-    if isinstance(found, Choice):
-        return optuna.distributions.CategoricalDistribution(found.values)
-    if isinstance(found, Int):
-        return optuna.distributions.IntDistribution(found.low, found.high)
-    return optuna.distributions.FloatDistribution(found.low, found.high, log=isinstance(found, Log))
-
-
-def import_optuna() -> Any:
-    """Optuna, without its progress messages.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        raise missing_extra("sweep", "this sampler or pruner") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
 register_population(PopulationEntry(SweepConfig, Sweep, "Bergstra and Bengio 2012; Akiba et al. 2019, arXiv 1907.10902"))

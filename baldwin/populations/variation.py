@@ -32,6 +32,11 @@ class VariationConfig(ConfigModel):
     mutation_eta: PositiveFloat = Field(20.0, description="Polynomial mutation of real hyper-parameters: larger is smaller steps")
     mutation_probability: float | None = Field(None, gt=0, le=1, description="Of each hyper-parameter; default: 1 / their number")
 
+    @property
+    def changes_weights(self) -> bool:
+        """Whether a child's policy is not simply the fitter parent's."""
+        return self.crossover != "best" or self.weight_sigma > 0
+
 
 def policy_shapes(sections: Sections) -> tuple[Shape, ...]:
     """Of the tensors of the policy's parameters."""
@@ -43,7 +48,7 @@ def vary_weights(
     first: NDArray[np.float32], second: NDArray[np.float32], shapes: tuple[Shape, ...], config: VariationConfig, rng: np.random.Generator
 ) -> NDArray[np.float32] | None:
     """The child's parameters [D] of the policy; `first` are the fitter parent's. None: those, unchanged."""
-    if config.crossover == "best" and not config.weight_sigma:
+    if not config.changes_weights:
         return None
     child: NDArray[Any] = first
     if config.crossover == "uniform":

@@ -22,6 +22,7 @@ COLORS = {
     "collect": "#4c72b0",
     "gradient": "#dd8452",
     "learn": "#c44e52",
+    "member": "#dd8452",
     "evaluate": "#55a868",
 }
 MEANING = {
@@ -34,6 +35,7 @@ MEANING = {
     "collect": "episodes",
     "gradient": "a segment and its gradient",
     "learn": "an update",
+    "member": "a member: a round of training, then its episodes",
     "evaluate": "evaluation",
 }
 

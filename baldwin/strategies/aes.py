@@ -198,6 +198,11 @@ class ACEM(Gaussian):
         self._noise = config.noise_start
         self._window: deque[tuple[Vector, float]] = deque(maxlen=config.window)
 
+    def set_center(self, center: NDArray[np.float32]) -> None:
+        """Go on from there; results from around another mean would pull it back."""
+        super().set_center(center)
+        self._window.clear()
+
     def update(self, individuals: Vector, fitness: Vector, baseline: float) -> Vector:
         """One cross-entropy step on the window, n / window of the way for n individuals."""
         config, n = self.config, len(fitness)

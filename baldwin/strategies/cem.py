@@ -66,6 +66,11 @@ class CEM(GenerationalStrategy):
         """Fraction of parameters whose variance is hardly more than the noise that is added to each."""
         return float((self.variance <= 1.01 * self._noise).mean())
 
+    def set_center(self, center: NDArray[np.float32]) -> None:
+        """Go on from there; between generations."""
+        super().set_center(center)
+        self.kept = []
+
     def state_dict(self) -> State:
         """With the variance, its noise, and who was kept."""
         return super().state_dict() | {"variance": self.variance, "noise": self._noise, "kept": self.kept}

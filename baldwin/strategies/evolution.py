@@ -236,8 +236,19 @@ class EvolutionAlgorithm(BaseAlgorithm):
         self._played = {}
         return metrics
 
+    def reset_optimizer(self) -> None:
+        """The moments of a strategy that ascends gradients.
+
+        Raises:
+            BaldwinError: it does not.
+        """
+        reset = getattr(self.strategy, "reset_optimizer", None)
+        if reset is None:
+            raise BaldwinError(f"{self._config.name} has no optimiser that could begin anew")
+        reset()
+
     def set_policy_params(self, params: NDArray[np.float32]) -> None:
-        """Move the center of the strategy.
+        """Move the center of the strategy; an optimiser of its own begins anew.
 
         Raises:
             BaldwinError: it has none that can be set.
@@ -256,7 +267,7 @@ class EvolutionAlgorithm(BaseAlgorithm):
         return self.strategy.center
 
     def set_weights(self, weights: NDArray[np.float32]) -> None:
-        """Put the center of the search distribution at these parameters [D]."""
+        """Put the center of the search distribution at these parameters [D]; an optimiser begins anew."""
         self.set_policy_params(weights)
 
     def state_dict(self) -> State:

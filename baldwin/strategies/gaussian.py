@@ -37,6 +37,10 @@ class Gaussian(ABC):
         """The mean, in the precision of the policies."""
         return self.mean.astype(np.float32)
 
+    def set_center(self, center: NDArray[np.float32]) -> None:
+        """Go on from there; the variance stays."""
+        self.mean = np.array(center, np.float64)
+
     def draw(self, number: int, row: int = 0) -> NDArray[np.float32]:
         """An individual of the current distribution; the noise is a function of both numbers."""
         normals = noise.draw(self._key, number, row, len(self.mean))

@@ -35,8 +35,9 @@ class GenerationalStrategy(ABC):
         return self.mean.astype(np.float32)
 
     def set_center(self, center: NDArray[np.float32]) -> None:
-        """Go on from there; between generations."""
+        """Go on from there; between generations. Individuals of this one are drawn anew, and none is kept of the last."""
         self.mean = np.array(center, np.float64)
+        self._start_generation()
 
     def ask(self, n: int) -> list[Trial]:
         """The next n of this generation, none when all are out."""

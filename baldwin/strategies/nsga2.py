@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat
 
+from baldwin.errors import BaldwinError
 from baldwin.ops import noise, pareto, variation
 from baldwin.ops.noise import Shape
 from baldwin.ops.shaping import Vector
@@ -52,6 +53,14 @@ class NSGA2(GenerationalStrategy):
         self.returns = np.zeros(0)
         self._objectives: dict[int, NDArray[np.float64]] = {}  # of this generation's individuals
         self._reference: list[float] = []
+
+    def set_center(self, center: NDArray[np.float32]) -> None:
+        """Not here: children are those of the parents.
+
+        Raises:
+            BaldwinError: always.
+        """
+        raise BaldwinError("nsga2 has parents, and no center that could be set between updates")
 
     def tell(self, outcomes: Sequence[Outcome]) -> Metrics | None:
         """Note the objectives, then as every generational strategy."""

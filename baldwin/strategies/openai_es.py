@@ -142,8 +142,13 @@ class OpenAIES:
         return self._update() if self._told.all() else None
 
     def set_center(self, center: NDArray[np.float32]) -> None:
-        """Go on from there; between generations."""
+        """Go on from there, with a fresh optimiser; between generations."""
         self.center = np.array(center, np.float32)
+        self.reset_optimizer()
+
+    def reset_optimizer(self) -> None:
+        """Forget velocity and moments."""
+        self._optimizer_state = {}
 
     def state_dict(self) -> State:
         """Center, optimiser, and this generation's results so far."""

@@ -86,6 +86,10 @@ class SteadyState:
         """The mean of the distribution."""
         return self.gaussian.center
 
+    def set_center(self, center: NDArray[np.float32]) -> None:
+        """Go on from there; between updates."""
+        self.gaussian.set_center(center)
+
     def ask(self, n: int) -> list[Trial]:
         """One block, whatever else is open."""
         number = self._asked

@@ -160,6 +160,14 @@ def dtlz2(x: np.ndarray) -> np.ndarray:
     return distance[:, None] * np.column_stack([np.cos(a) * np.cos(b), np.cos(a) * np.sin(b), np.sin(a)])
 
 
+def dtlz1(x: np.ndarray) -> np.ndarray:
+    """11^5 - 1 local fronts before the true one."""
+    y = x[:, 2:] - 0.5
+    distance = 1 + 100 * (y.shape[1] + (y**2 - np.cos(20 * np.pi * y)).sum(1))
+    a, b = x[:, 0], x[:, 1]
+    return 0.5 * distance[:, None] * np.column_stack([a * b, a * (1 - b), 1 - a])
+
+
 def nsga2(problem: Callable[[np.ndarray], np.ndarray], size: int, population: int, generations: int, seed: int) -> np.ndarray:
     """The fitness of the last population; all variables are in [0, 1]."""
     rng = np.random.default_rng(seed)
@@ -191,8 +199,20 @@ def test_nsga2_reaches_the_front_of_zdt(problem: Callable[[np.ndarray], np.ndarr
     assert 0.97 * volume < hypervolume(fitness, [-1.1, -1.1]) <= volume
 
 
-def test_nsga2_reaches_the_front_of_dtlz2() -> None:
-    """The front is the unit sphere's octant: below (1.1, 1.1, 1.1) there are 1.331 - pi / 6 = 0.807; pymoo's NSGA2 gets 0.65 to 0.68."""
-    fitness = nsga2(dtlz2, size=12, population=60, generations=100, seed=0)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_nsga2_reaches_the_front_of_dtlz2(seed: int) -> None:
+    """The front is the unit sphere's octant: below (1.1, 1.1, 1.1) there are 1.331 - pi / 6 = 0.807, of which a hundred points cover 0.7.
+
+    With 6,000 evaluations of 60 individuals pymoo's NSGA2 gets 0.65 to 0.68; here they are 15,000 of 100.
+    """
+    fitness = nsga2(dtlz2, size=12, population=100, generations=150, seed=seed)
     assert np.linalg.norm(fitness, axis=1) == pytest.approx(1, abs=0.1)
-    assert 0.62 < hypervolume(fitness, [-1.1] * 3) < 1.331 - np.pi / 6
+    assert 0.67 < hypervolume(fitness, [-1.1] * 3) < 1.331 - np.pi / 6
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_nsga2_passes_the_local_fronts_of_dtlz1(seed: int) -> None:
+    """Objectives that sum to 0.5; of the volume below (0.55, 0.55, 0.55), the points of the front cover all but a tenth."""
+    fitness = nsga2(dtlz1, size=7, population=92, generations=400, seed=seed)
+    assert np.median(-fitness.sum(1)) == pytest.approx(0.5, abs=0.01)
+    assert 0.88 < hypervolume(fitness, [-0.55] * 3) / (0.55**3 - 0.5**3 / 6) < 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from baldwin.errors import ConfigError
-from baldwin.ops.pbt import explore, resample, truncation, truncation_then_welch, welch
+from baldwin.ops.pbt import explore, resample, truncation, welch
 from baldwin.ops.ranges import Choice, Int, Log, Range, Uniform
 
 RANGES: dict[str, Range] = {
@@ -128,13 +128,6 @@ def test_who_is_significantly_worse_copies() -> None:
     assert found == [{None}, {None}, {0, 1}]
     assert copied(lambda member, rng: welch([CLEAR, [np.nan, 1]], member, rng), 2) == [{None}, {0}]
     assert welch([CLEAR], 0, np.random.default_rng(0)) is None
-
-
-def test_truncation_goes_first_and_the_t_test_serves_the_others() -> None:
-    """Of five, the last is the worst fifth and always copies the best; the fourth meets one of four others, who may be the last."""
-    scores = [[30.0, 31, 32], [20.0, 21, 22], [20.0, 21, 23], [10.0, 11, 12], [1.0, 2, 3]]
-    found = copied(lambda member, rng: truncation_then_welch(scores, member, rng), 5)
-    assert found == [{None}, {0, None}, {0, None}, {0, 1, 2, None}, {0}]
 
 
 def test_exploration_by_hand() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,16 @@ import pytest
 
 from baldwin.algorithm import ALGORITHMS
 from baldwin.config import RunConfig, load_config
-from baldwin.errors import BaldwinError, RunDirectoryError, StaleShare
+from baldwin.errors import BaldwinError, ConfigError, RunDirectoryError, StaleShare
+from baldwin.learners import ppo
+from baldwin.networks.optimizers import Adam, RMSProp
 from baldwin.parts import Sections
 from baldwin.populations.member import STATE, STATE_HASH, TrainMember, train_for, with_hyperparameters
 from baldwin.populations.states import CONTENT, StateFiles, dropped_state, pack_state, shared_state, state_key, unpack_state
 from baldwin.rollout import RESULT
-from baldwin.runs.build import probe_env
+from baldwin.runs.build import build, probe_env
 from baldwin.runs.checkpoint import policy_hash
+from baldwin.tree import split
 from tests.runs.tools import train_run
 
 EVERY = ["env.backend=gymnasium", "env.max_episode_steps=40", "policy.hidden=[8]", "run.episodes=2", "run.evaluate_every=100"]
@@ -43,27 +49,56 @@ PPO = [
     "algorithm.steps_per_epoch=64",
     "algorithm.threads=1",
 ]
+HYBRID = [
+    *EVERY,
+    "env.id=Pendulum-v1",
+    "algorithm.start_steps=80",
+    "algorithm.buffer_size=500",
+    "algorithm.learner.critic.hidden=[8]",
+    "algorithm.learner.batch_size=8",
+]
 ALGORITHM: dict[str, list[str]] = {
     "ppo": [*PPO, "env.id=CartPole-v1"],
     "sac": OFF_POLICY,
     "td3": OFF_POLICY,
     "dqn": [*(o for o in OFF_POLICY if "critic" not in o and "Pendulum" not in o), "env.id=CartPole-v1"],
     "es": [*EVERY, "env.id=Pendulum-v1", "algorithm.population=8", "algorithm.block=4"],
-    "cem-rl": [
-        *EVERY,
-        "env.id=Pendulum-v1",
-        "algorithm.start_steps=80",
-        "algorithm.buffer_size=500",
-        "algorithm.strategy.population=4",
-        "algorithm.rl_individuals=2",
-        "algorithm.learner.critic.hidden=[8]",
-        "algorithm.learner.batch_size=8",
-    ],
+    "cem-rl": [*HYBRID, "algorithm.strategy.population=4", "algorithm.rl_individuals=2"],
 }
+SEGMENTS = [
+    *EVERY,
+    "env.id=CartPole-v1",
+    "algorithm.n_envs=2",
+    "algorithm.rollout_length=16",
+    "algorithm.steps_per_epoch=32",
+    "algorithm.block=1",
+    "algorithm.threads=1",
+]
+ASYNCHRONOUS_HYBRID = [*HYBRID, "algorithm.critic_steps_per_job=20", "algorithm.steps_per_epoch=80"]
+STRATEGY = [*EVERY, "env.id=Pendulum-v1", "algorithm.population=4"]
+STEADY = [*EVERY, "env.id=Pendulum-v1", "algorithm.block=2"]
+REST: dict[str, list[str]] = {
+    "a2c": SEGMENTS,
+    "a3c": SEGMENTS,
+    "impala": SEGMENTS,
+    "reinforce": [*EVERY, "env.id=CartPole-v1", "algorithm.steps_per_epoch=60", "algorithm.threads=1"],
+    "aes": STEADY,
+    "one-plus-one": STEADY,
+    "acem": STEADY,
+    "cem": STRATEGY,
+    "sep-cma-es": STRATEGY,
+    "nsga2": STRATEGY,
+    "random-search": STRATEGY,
+    "p-cem-rl": [*HYBRID, "algorithm.strategy.population=4", "algorithm.rl_individuals=2"],
+    "aes-rl": [*ASYNCHRONOUS_HYBRID, "algorithm.mean_episodes=1"],
+    "one-plus-one-rl": [*ASYNCHRONOUS_HYBRID, "algorithm.mean_episodes=1"],
+    "acem-rl": ASYNCHRONOUS_HYBRID,
+}
+SETTINGS = ALGORITHM | REST
 
 
 def config_of(algorithm: str, *overrides: str) -> RunConfig:
-    return load_config(None, [], [f"algorithm.name={algorithm}", *ALGORITHM[algorithm], *overrides])
+    return load_config(None, [], [f"algorithm.name={algorithm}", *SETTINGS[algorithm], *overrides])
 
 
 def sections_of(config: RunConfig) -> Sections:
@@ -144,6 +179,76 @@ def test_a_copy_leaves_the_originals_episodes_and_learns_by_its_own_seed(tmp_pat
         for changes in ({}, {"copied": True, "seed": 6}, {"copied": True, "seed": 7}, {"fresh_optimizer": True})
     }
     assert len(hashes) == 4
+
+
+NO_OPTIMIZER = {"aes", "one-plus-one", "acem", "cem", "nsga2", "sep-cma-es", "random-search"}
+HYBRIDS = {name for name, entry in ALGORITHMS.items() if entry.family == "hybrid"}
+CASES = {
+    "copied": ("population.name=pbt", set()),
+    "fresh": ("population={name: pbt, optimizer: fresh}", NO_OPTIMIZER),
+    "params": ("population={name: genetic, variation: {weight_sigma: 0.1}}", {"nsga2"}),
+    "weights": ("population.name=evolver", {"nsga2"} | HYBRIDS),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Sections, Path, str]]:
+    """Of an algorithm: its sections, and the folder and hash of the state of a member after a round."""
+
+    @cache
+    def train(algorithm: str) -> tuple[Sections, Path, str]:
+        sections, folder = sections_of(config_of(algorithm)), tmp_path_factory.mktemp(algorithm)
+        (found,) = job(sections, folder, steps=200, episodes=1).run(None)  # type: ignore[arg-type]
+        return sections, folder, state_of(found)
+
+    return train
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_can_be_changed_between_rounds_or_is_refused(algorithm: str, case: str, trained: Any) -> None:
+    """A copy, a fresh optimiser, other weights of the policy or of everything: what it then does differs, or the population is refused at build."""
+    population, refused = CASES[case]
+    if algorithm in refused:
+        with pytest.raises(ConfigError, match=r"population\."):
+            build(config_of(algorithm, population, "population.members=2"))
+        return
+    build(config_of(algorithm, population, "population.members=2"))
+    sections, folder, name = trained(algorithm)
+    before = StateFiles(folder).load(name)
+    changes: dict[str, Any] = {"copied": {"copied": True, "seed": 6}, "fresh": {"fresh_optimizer": True}}.get(case, {})
+    if case in ("params", "weights"):
+        changes = {case: before[case] + np.float32(0.5)}
+        (placed,) = job(sections, folder, parent_sha256=name, steps=0, episodes=1, **changes).run(None)  # type: ignore[arg-type]
+        state = StateFiles(folder).load(state_of(placed))
+        np.testing.assert_array_equal(state[case], changes[case])
+        assert not np.array_equal(state["policy"]["params"], before["policy"]["params"])
+    again, changed = (
+        job(sections, folder, parent_sha256=name, steps=1, episodes=1, **more).run(None)[0]  # type: ignore[arg-type]
+        for more in ({}, changes)
+    )
+    assert state_of(again) != state_of(changed) != name
+
+
+@pytest.mark.parametrize("change", ["weights", "fresh"])
+def test_moments_of_gradients_are_forgotten(change: str) -> None:
+    """Of ES, SAC with its temperature, and the critics of a hybrid, also where weights come from elsewhere."""
+    for name in ("es", "sac", "cem-rl") if change == "fresh" else ("es", "sac"):
+        algorithm: Any
+        algorithm, spec = sections_of(config_of(name)).build(3)
+        worker = spec()
+        train_for(algorithm, worker, 200)
+        assert any(np.any(value) for value in moments(algorithm))
+        algorithm.reset_optimizer() if change == "fresh" else algorithm.set_weights(algorithm.weights())
+        assert not any(np.any(value) for value in moments(algorithm))
+        worker.close()
+
+
+def moments(algorithm: Any) -> list[Any]:
+    """Of all optimisers, step counts included."""
+    arrays: dict[str, Any] = {}
+    split(algorithm.state_dict(), arrays)
+    return [value for name, value in arrays.items() if "adam" in name or "optimizer" in name]
 
 
 def test_damaged_states_are_noticed(tmp_path: Path) -> None:
@@ -278,3 +383,51 @@ def test_a_changed_hyper_parameter_is_used_by_the_very_next_update(algorithm: st
     assert getattr(changed.algorithm, key) == value
     assert next_state(sections) == next_state(sections)
     assert next_state(changed) != next_state(sections)
+
+
+def copy_of_a_trained_member(algorithm: str, folder: Path, values: dict[str, Any], *options: str) -> TrainMember:
+    """The job of a member that has copied another one's state, with other values of config keys."""
+    sections = sections_of(config_of(algorithm, *options))
+    (original,) = job(sections, folder).run(None)  # type: ignore[arg-type]
+    return job(with_hyperparameters(sections, values), folder, parent_sha256=state_of(original), copied=True, seed=6, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key", "others"),
+    [("ppo", "lr", []), ("a2c", "lr", []), ("sac", "actor_lr", [3e-4]), ("td3", "critic_lr", [3e-4]), ("dqn", "lr", [])],
+)
+def test_the_optimiser_of_a_copy_steps_at_its_own_learning_rate(
+    algorithm: str, key: str, others: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step of a copy's Adam or RMSProp: at the new rate, or at those of the learner's other networks."""
+    changed = copy_of_a_trained_member(algorithm, tmp_path, {f"algorithm.{key}": 0.0123}, *(RATES.get(algorithm, [])))
+    rates: list[float] = []
+    for optimizer in (Adam, RMSProp):
+        step = optimizer.step
+
+        def spy(self: Any, gradient: Any, step: Any = step) -> None:
+            rates.append(self.lr)
+            step(self, gradient)
+
+        monkeypatch.setattr(optimizer, "step", spy)
+    changed.run(None)  # type: ignore[arg-type]
+    assert 0.0123 in rates
+    assert set(rates) == {0.0123, *others}
+
+
+RATES = {"sac": ["algorithm.alpha=0.2", "algorithm.critic_lr=3e-4"], "td3": ["algorithm.actor_lr=3e-4"]}
+
+
+def test_the_loss_of_a_copy_clips_at_its_own_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = copy_of_a_trained_member("ppo", tmp_path, {"algorithm.clip_range": 0.0321, "algorithm.value_clip_range": 0.0456})
+    clips: dict[str, set[float]] = {"surrogate_loss": set(), "clipped_value_loss": set()}
+    for name, seen in clips.items():
+        loss = getattr(ppo, name)
+
+        def spy(*args: Any, loss: Any = loss, seen: Any = seen, **kwargs: Any) -> Any:
+            seen.add(inspect.signature(loss).bind(*args, **kwargs).arguments["clip"])
+            return loss(*args, **kwargs)
+
+        monkeypatch.setattr(ppo, name, spy)
+    changed.run(None)  # type: ignore[arg-type]
+    assert clips == {"surrogate_loss": {0.0321}, "clipped_value_loss": {0.0456}}

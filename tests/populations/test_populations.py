@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from itertools import pairwise
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from baldwin.config import RunConfig, load_config
-from baldwin.errors import ConfigError, UserError
+from baldwin.errors import ConfigError, MissingExtra, UserError
 from baldwin.ops import pareto
 from baldwin.populations import POPULATIONS
 from baldwin.runs.checkpoint import policy_hash
@@ -21,8 +22,11 @@ from baldwin.runs.lineage import best_state, read_lineage, winning_line
 from baldwin.runs.members import front, front_ends, member_config, member_policy
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run
+from baldwin.runs.timeline import MEANING, read_timeline
+from tests.patience import wait_until
 from tests.runs.test_exactness import lines
 from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
+from tests.toys.processes import start_command
 
 SMALL = [
     "algorithm.name=ppo",
@@ -109,6 +113,33 @@ def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind
     assert records(tmp_path / "run") == records(quiet[kind].directory.path)
 
 
+def test_an_asynchronous_run_survives_kill_nine_with_its_whole_lineage(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    """Whatever had ended before the kills is still there, word for word; every round is there once, and every parent is known."""
+    out, options = tmp_path / "run", [*ALL["pbt-asynchronous"], "executor.name=process", "executor.workers=2"]
+    whole = quiet["pbt-asynchronous"].directory.journal.stat().st_size
+    command = ["evolve", *(f"-m{o}" for o in options), "--out", str(out), "--quiet"]
+    ended: list[dict[str, Any]] = []
+    journal = out / "journal.bin"
+    for share in (0.3, 0.6):
+        process = start_command(command)
+        wait_until(lambda size=share * whole: journal.exists() and journal.stat().st_size > size, process.is_alive, 0.002)  # type: ignore[misc]
+        process.kill()
+        process.join()
+        now = records(out)
+        assert now[: len(ended)] == ended
+        ended, command = now, ["resume", str(out), "--quiet"]
+    assert ended
+    done = in_process("resume", out, "--quiet")
+    assert done.returncode == 0, done.stderr
+    check_lineage(out)
+    found = records(out)
+    assert found[: len(ended)] == ended
+    assert len({record["round"] for record in found}) == len(found) == 3 * 4
+    members = shown(out)["members"]
+    assert {m["state_sha256"] for m in members} <= {record["state_sha256"] for record in found}
+    assert all(in_process("evaluate", out, "--member", m["id"], "--episodes", 1).returncode == 0 for m in members)
+
+
 @pytest.mark.usefixtures("local_ray")
 def test_ray_gives_the_same_hash(quiet: RunsWhenAsked, tmp_path: Path) -> None:
     run = train_run(small("pbt", "executor.name=ray", "executor.workers=2"), tmp_path / "run")
@@ -140,19 +171,25 @@ def test_an_asynchronous_run_goes_on_from_its_journal(kind: str, tmp_path: Path)
     assert len(set(rounds)) == len(rounds)
 
 
-@pytest.mark.parametrize("kind", ALL)
-def test_lineage_is_whole(quiet: RunsWhenAsked, kind: str) -> None:
-    found = read_lineage(quiet[kind].directory.path)
+def check_lineage(path: Path) -> None:
+    """Every parent is there, and the winner's line leads to a member that began from scratch, or from weights of the elites."""
+    found = read_lineage(path)
     keys = {"member", "parents", "operator", "hyperparameters", "score", "env_steps", "state_sha256"}
     states = {record["state_sha256"] for record in found}
     for record in found:
         assert keys <= set(record)
         assert record["parent_sha256"] in states | {""}
-        assert (record["parent_sha256"] == "") == (record["parents"] == [])
-    line = winning_line(found, best_state(quiet[kind].directory.path))
-    assert line[0]["parents"] == []
+        assert (record["parent_sha256"] == "") == (record["operator"] in ("start", "replaced"))
+        assert (record["parents"] == []) == (record["operator"] == "start")
+    line = winning_line(found, best_state(path))
+    assert line[0]["operator"] in ("start", "replaced")
     for earlier, later in pairwise(line):
         assert later["parent_sha256"] == earlier["state_sha256"]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_lineage_is_whole(quiet: RunsWhenAsked, kind: str) -> None:
+    check_lineage(quiet[kind].directory.path)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -189,6 +226,57 @@ def test_pbt_copies_the_better_and_changes_their_hyper_parameters(quiet: RunsWhe
         assert 1e-5 <= new <= 1e-1
         assert isinstance(record["hyperparameters"]["algorithm.epochs"], int)
         assert new != old or new in (1e-5, 1e-1)
+
+
+def test_runs_of_populations_are_compared(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    paths = [quiet[kind].directory.path for kind in ("pbt", "genetic")]
+    rows = json.loads(in_process("compare", *paths, "--plot", tmp_path / "plot.png", "--json").stdout)
+    assert [row["median"] for row in rows] == [quiet[kind].score for kind in ("pbt", "genetic")]
+    assert [row["learning_steps"] for row in rows] == [quiet[kind].algorithm.learning_steps for kind in ("pbt", "genetic")]
+    assert (tmp_path / "plot.png").stat().st_size > 5000
+
+
+def test_the_timeline_shows_who_trained_members_when(tmp_path: Path) -> None:
+    options = ["executor.name=process", "executor.workers=2", "stop.generations=2"]
+    train_run(small("pbt", *options), tmp_path / "run")
+    done = in_process("timeline", tmp_path / "run", "--plot", tmp_path / "plot.png")
+    assert (done.returncode, "member, s" in done.stdout) == (0, True)
+    busy = read_timeline(tmp_path / "run").busy()
+    assert set(busy) <= {0, 1}
+    assert {kind for own in busy.values() for kind in own} <= set(MEANING)  # or the legend says nothing of them
+    seconds = sum(own["member"] for own in busy.values() if "member" in own)
+    inside = sum(record["seconds"] for record in read_lineage(tmp_path / "run"))
+    assert seconds >= inside > 0
+    assert (tmp_path / "plot.png").stat().st_size > 5000
+
+
+def test_mating_by_behaviour_copies_the_best_member_that_is_least_like_the_others(tmp_path: Path) -> None:
+    """Of the better half the one whose nearest neighbour in (lazy, busy) is farthest: after each round, it is copied by all who copy."""
+    options = [*PONG, "population.name=pbt", "population.objectives={}", "population.synchronous=true", "population.fraction=0.5"]
+    more = ["population.mating=behaviour", "population.behaviour=[lazy, busy]", "stop.generations=4"]
+    train_run(load_config(None, [], [*options, *more]), tmp_path / "run")
+    found = read_lineage(tmp_path / "run")
+    rounds = [found[n : n + 4] for n in range(0, 16, 4)]
+    copied = 0
+    for before, after in pairwise(rounds):
+        points = np.array([[record["results"][name] for name in ("lazy", "busy")] for record in before])
+        distance = np.linalg.norm(points[:, None] - points, axis=2) + np.diag([np.inf] * 4)
+        best = np.argsort([-record["score"] for record in before], kind="stable")[:2].tolist()
+        parent = max(best, key=lambda n: distance[n].min())
+        chosen = [record["parents"] for record in after if record["operator"] == "copy"]
+        assert chosen == [[parent]] * len(chosen)
+        copied += len(chosen)
+    assert copied
+
+
+def test_a_copy_may_begin_with_a_fresh_optimiser(quiet: RunsWhenAsked, tmp_path: Path) -> None:
+    """The same as with the original's until somebody copies; from there on other states."""
+    train_run(small("pbt", "population.optimizer=fresh"), tmp_path / "run")
+    fresh, kept = records(tmp_path / "run"), records(quiet["pbt"].directory.path)
+    first = next(n for n, record in enumerate(kept) if record["operator"] == "copy")
+    assert fresh[:first] == kept[:first]
+    assert fresh[first]["hyperparameters"] == kept[first]["hyperparameters"]
+    assert fresh[first]["state_sha256"] != kept[first]["state_sha256"]
 
 
 def test_nsga2_keeps_the_front(quiet: RunsWhenAsked) -> None:
@@ -234,6 +322,20 @@ def test_map_elites_has_one_member_per_cell(quiet: RunsWhenAsked) -> None:
     cells = [min(9, int(10 * m["results"]["busy"])) for m in found["members"]]
     assert len(set(cells)) == len(cells)
     assert found["coverage"] == pytest.approx(len(cells) / 10)
+
+
+def test_a_share_of_the_children_of_map_elites_is_trained(tmp_path: Path) -> None:
+    """The others have the steps of their parents, and other weights."""
+    options = ["population.improved=0.5", "stop.generations=5", "run.evaluate_every=100"]
+    train_run(small("map-elites", *options), tmp_path / "run")
+    found = read_lineage(tmp_path / "run")
+    steps = {record["state_sha256"]: record["env_steps"] for record in found}
+    children = [record for record in found if record["operator"] == "child"]
+    gained = [record["env_steps"] - steps[record["parent_sha256"]] for record in children]
+    assert len(children) == 16
+    assert all(gain == 0 or gain >= 128 for gain in gained)
+    assert 3 <= sum(gain == 0 for gain in gained) <= 13
+    assert len({record["state_sha256"] for record in children}) == 16
 
 
 def test_a_sweep_is_a_table(quiet: RunsWhenAsked, tmp_path: Path) -> None:
@@ -311,6 +413,7 @@ REFUSED: list[tuple[list[str], str]] = [
         "a sweep needs ranges",
     ),
     (["population.name=map-elites"], "descriptors"),
+    (["population.name=map-elites", "population.descriptors={busy: [0, 1]}", "population.improved=0.5"], "copies of their parents"),
     (["population.name=genetic", "population.members=1"], "greater than or equal to 2"),
     (["population.name=pbt", "population.exploit=t-test", "population.episodes=1"], "episodes of at least 2"),
     (["population.name=pbt", "population.safe=true", "population.objectives={a: {return: 1}}"], "no objectives"),
@@ -392,6 +495,25 @@ def test_pbt_solves_cartpole_where_the_median_fixed_member_does_not(tmp_path: Pa
         ],
     )
     assert (train_run(alone, tmp_path / "fixed").score or 0) < 400
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mo_gymnasium") is not None, reason="mo-gymnasium is installed")
+def test_the_extra_of_deep_sea_treasure_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingExtra, match=r"pip install 'baldwin-rl\[mo\]'"):
+        train_run(load_config("deep-sea-nsga2", [], []), tmp_path / "run")
+
+
+def test_nsga2_finds_deep_sea_treasures(tmp_path: Path) -> None:
+    """A vector reward of mo-gymnasium: of ten treasures, which are worth more the farther they are, a front has several."""
+    pytest.importorskip("mo_gymnasium")
+    options = ["executor.name=inline", "stop.generations=12", "env.max_episode_steps=60"]
+    run = train_run(load_config("deep-sea-nsga2", [], options), tmp_path / "run")
+    known = {0.7: -1, 8.2: -3, 11.5: -5, 14.0: -7, 15.1: -8, 16.1: -9, 19.6: -13, 20.3: -14, 22.4: -17, 23.7: -19}  # Vamplew et al. 2011
+    points = {(round(m.results["reward_0"], 1), m.results["reward_1"]) for m in run.algorithm.front()}  # type: ignore[attr-defined]
+    assert len(points) >= 4
+    assert all(time <= known.get(treasure, 0) for treasure, time in points)
+    volumes = [row["hypervolume"] for row in lines(tmp_path / "run") if "hypervolume" in row]
+    assert volumes[-1] > volumes[0]
 
 
 WEIGHTS_ONLY = [

@@ -15,7 +15,7 @@ import numpy as np
 from baldwin.config import dump_config
 from tests.patience import PATIENCE
 from tests.runs.tools import baldwin
-from tests.torture.runs import EXACT, WHOLE, config_of, final_hash, reference
+from tests.torture.runs import EXACT, WHOLE, config_of, final_hash, reference, verb
 
 
 def children(parent: int) -> list[int]:
@@ -50,7 +50,7 @@ def killed_run(rng: np.random.Generator, scratch: Path, references: Path) -> str
     config = config_of(algorithm, WHOLE, "run.seed=1", f"executor.name={executor}", f"executor.workers={workers}", "executor.retries=100")
     (scratch / "c.yaml").write_text(dump_config(config))
     out = scratch / "run"
-    command = ["train", "-c", scratch / "c.yaml", "--out", out]
+    command = [verb(algorithm), "-c", scratch / "c.yaml", "--out", out]
     sent: list[str] = []
     for _ in range(int(rng.integers(1, 4))):
         process = subprocess.Popen(

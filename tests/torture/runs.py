@@ -10,12 +10,14 @@ from subprocess import CompletedProcess
 from baldwin.config import RunConfig, load_config
 from baldwin.runs.resume import resume
 from baldwin.runs.run import start, train
+from tests.populations import test_populations
 from tests.runs import test_hybrid_runs, test_learner_runs, test_sees_and_remembers
 from tests.runs.tools import small
 
 SEEING = ("lstm", "virtual-batch", "sac-images")
-EXACT = ("es", "cem", "sep-cma-es", "td3", "sac", "cem-rl", "p-cem-rl", *SEEING)
-"""Algorithms whose hash does not depend on the order of arrival, and policies with memory and images."""
+POPULATIONS = ("pbt", "nsga2", "genetic", "evolver")
+EXACT = ("es", "cem", "sep-cma-es", "td3", "sac", "cem-rl", "p-cem-rl", *SEEING, *POPULATIONS)
+"""Algorithms and populations whose hash does not depend on the order of arrival, and policies with memory and images."""
 PAUSED, WHOLE = 3, 6  # generations
 
 
@@ -24,11 +26,18 @@ def config_of(algorithm: str, generations: int, *overrides: str) -> RunConfig:
     options = [f"stop.generations={generations}", "stop.env_steps=null", "run.checkpoint_every=1", *overrides]
     if algorithm in SEEING:
         return load_config(None, [], [*test_sees_and_remembers.options_of(algorithm), *options])
+    if algorithm in POPULATIONS:
+        return test_populations.small(algorithm, *options)
     if algorithm in test_learner_runs.KINDS:
         return test_learner_runs.small(algorithm, *options)
     if algorithm in test_hybrid_runs.KINDS:
         return test_hybrid_runs.small(algorithm, *options)
     return small("Hopper-v5", f"algorithm.name={algorithm}", *options)
+
+
+def verb(algorithm: str) -> str:
+    """The command that begins a run."""
+    return "evolve" if algorithm in POPULATIONS else "train"
 
 
 def reference(algorithm: str, seed: int, folder: Path) -> tuple[Path, str]:

@@ -1,0 +1,153 @@
+"""The evolver, by outcomes that are made up: what members are told to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baldwin.populations.config import PopulationContext
+from baldwin.populations.evolver import Evolver, EvolverConfig
+from baldwin.populations.member import RETURNS, STATE_HASH, TrainMember
+from baldwin.populations.states import StateFiles, pack_state
+from baldwin.types import Individual, Outcome
+from tests.populations.test_members import config_of, sections_of
+
+SEARCH = {
+    "algorithm.lr": {"log": [1e-5, 1e-1]},
+    "algorithm.normalize_advantage": {"choice": [True, False]},
+}
+
+
+def make(folder: Path, **settings: Any) -> Evolver:
+    config = EvolverConfig.model_validate({"members": 6, "elites": 0.5, "episodes": 2, "search": SEARCH} | settings)
+    return Evolver(config, PopulationContext(sections_of(config_of("ppo")), 1, folder, True, 1))
+
+
+def round_of(evolver: Evolver, folder: Path, scores: list[float], shift: float = 0.0) -> list[TrainMember]:
+    """The jobs of a round; member n comes back with its score, and with weights and statistics that all are n + shift. NaN: it failed."""
+    jobs = [job for job in evolver.ask(99) if isinstance(job, TrainMember)]
+    outcomes = []
+    for job in jobs:
+        if np.isnan(scores[job.member]):
+            outcomes.append(Outcome(job.ticket, float("nan"), reason="the wheel came off"))
+            continue
+        value = np.float32(job.member + shift)
+        weights = np.full(len(evolver._first_weights), value)
+        name = StateFiles(folder).write(pack_state({"weights": weights, "policy": {"obs_moments": np.full(9, value), "n": job.ticket}}))
+        arrays = {STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8), RETURNS: np.full(2, scores[job.member])}
+        outcomes.append(Outcome(job.ticket, scores[job.member], env_steps=1, arrays=arrays))
+    evolver.tell(outcomes)
+    return jobs
+
+
+def lineage(evolver: Evolver) -> dict[int, Individual]:
+    return {int(record["member"]): record for record in evolver.individuals()}
+
+
+SCORES = [1.0, 6.0, 2.0, 5.0, 4.0, 3.0]  # the elites are 1, 3 and 4
+
+
+def test_all_begin_with_one_initialisation(tmp_path: Path) -> None:
+    jobs = round_of(make(tmp_path), tmp_path, SCORES)
+    expected = sections_of(config_of("ppo")).build(1)[0].weights()  # type: ignore[attr-defined]
+    for job in jobs:
+        assert job.weights is not None
+        np.testing.assert_array_equal(job.weights, expected)
+    assert len({job.seed for job in jobs}) == 6
+
+
+def test_weights_are_drawn_around_those_of_the_elites_and_the_best_keeps_its_own(tmp_path: Path) -> None:
+    """Mean and standard deviation of 1, 3 and 4; observation statistics come from the best; parents are the elites."""
+    evolver = make(tmp_path, std_cap=5.0)
+    round_of(evolver, tmp_path, SCORES)
+    jobs = round_of(evolver, tmp_path, SCORES)
+    assert jobs[1].weights is None
+    assert jobs[1].obs_moments is None
+    drawn = np.stack([job.weights for job in jobs if job.weights is not None])
+    assert len(drawn) == 5
+    count = drawn.size**0.5
+    assert drawn.mean() == pytest.approx(8 / 3, abs=5 / count)
+    assert drawn.std() == pytest.approx(np.sqrt(14 / 9), abs=5 / count)
+    for job in jobs:
+        assert job.member == 1 or (job.obs_moments == 1).all()  # type: ignore[attr-defined]
+    found = lineage(evolver)
+    assert (found[1]["operator"], found[1]["parents"]) == ("continue", [1])
+    assert all((found[n]["operator"], found[n]["parents"]) == ("drawn", [1, 3, 4]) for n in (0, 2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("elitism", [0, 2])
+def test_as_many_keep_their_weights_as_elitism_says(elitism: int, tmp_path: Path) -> None:
+    evolver = make(tmp_path, elitism=elitism)
+    round_of(evolver, tmp_path, SCORES)
+    kept = [job.member for job in round_of(evolver, tmp_path, SCORES) if job.weights is None]
+    assert kept == [1, 3][:elitism]
+
+
+def test_a_single_elite_has_the_deviation_of_the_floor(tmp_path: Path) -> None:
+    evolver = make(tmp_path, elites=0.1, std_floor=0.25)
+    round_of(evolver, tmp_path, SCORES)
+    drawn = np.stack([job.weights for job in round_of(evolver, tmp_path, SCORES) if job.weights is not None])
+    assert drawn.std() == pytest.approx(0.25, abs=1.5 / drawn.size**0.5)
+    assert drawn.mean() == pytest.approx(1.0, abs=1.5 / drawn.size**0.5)
+
+
+def test_a_diverged_member_is_no_elite_and_goes_on_with_weights_of_others(tmp_path: Path) -> None:
+    evolver = make(tmp_path, elitism=0)
+    round_of(evolver, tmp_path, SCORES)
+    lineage(evolver)
+    round_of(evolver, tmp_path, [1.0, np.nan, 2.0, 5.0, 4.0, 3.0])
+    jobs = round_of(evolver, tmp_path, SCORES)
+    assert jobs[1].weights is not None
+    assert jobs[1].parent_sha256  # its state of before
+    assert [record["parents"] for record in evolver.individuals()[6:]] == [[3, 4, 5]] * 6
+
+
+def test_weights_that_are_not_finite_are_no_example(tmp_path: Path) -> None:
+    evolver = make(tmp_path)
+    round_of(evolver, tmp_path, SCORES, shift=np.inf)
+    jobs = round_of(evolver, tmp_path, SCORES)  # nobody to learn from: all go on as they are
+    assert [job.weights for job in jobs] == [None] * 6
+    assert all(np.isfinite(job.weights).all() for job in round_of(evolver, tmp_path, SCORES) if job.weights is not None)
+
+
+def test_who_is_never_an_elite_is_replaced_by_a_learner_of_the_elites(tmp_path: Path) -> None:
+    evolver = make(tmp_path, replace_after=0.9, elites=0.9)  # all but one are elites: the mean is ahead of it by 5 / 6 a round
+    values = [1.0, 6.0, 2.0, 5.0, 4.0, 3.0]
+    rounds = [round_of(evolver, tmp_path, values) for _ in range(3)]
+    before, after = rounds[1][0], rounds[2][0]
+    assert (before.member, after.member) == (0, 0)
+    assert before.parent_sha256
+    assert (after.parent_sha256, after.seed != before.seed) == ("", True)
+    assert after.weights is not None
+    assert after.obs_moments is not None
+    assert lineage(evolver)[0]["operator"] == "replaced"
+    assert lineage(evolver) == {}
+    assert evolver._times_elite.tolist() == [0, 1, 1, 1, 1, 1]  # the count begins anew
+
+
+def test_the_bandit_follows_the_elites(tmp_path: Path) -> None:
+    """Counts of choices grow by the elites', and the normal distribution of a number moves to theirs."""
+    evolver = make(tmp_path, bandit_rate=1.0, bandit_discount=1.0)
+    chosen = [evolver.members[n].hyperparameters for n in (1, 3, 4)]
+    round_of(evolver, tmp_path, SCORES)
+    counts = [1 + sum(own["algorithm.normalize_advantage"] is value for own in chosen) for value in (True, False)]
+    assert evolver._counts["algorithm.normalize_advantage"].tolist() == counts
+    logs = np.log([float(own["algorithm.lr"]) for own in chosen])  # type: ignore[arg-type]
+    assert evolver._normals["algorithm.lr"] == pytest.approx((logs.mean(), logs.std()))
+
+
+def test_drawn_weights_come_with_a_fresh_optimiser_and_the_statistics_of_the_best(tmp_path: Path) -> None:
+    sections, files = sections_of(config_of("ppo")), StateFiles(tmp_path)
+    first = TrainMember(0, 0, sections, seed=5, steps=60, evaluation_seed=1, episodes=2, files=files)
+    state = bytes(first.run(None)[0].arrays[STATE_HASH]).hex()  # type: ignore[arg-type]
+    trained = files.load(state)
+    assert np.any(trained["algorithm"]["learner"]["optimizer"]["exp_avg"])
+    weights, moments = trained["weights"] + np.float32(1), trained["policy"]["obs_moments"] * 2
+    drawn = TrainMember(1, 0, sections, 5, 0, 1, 2, parent_sha256=state, files=files, weights=weights, obs_moments=moments)
+    found = files.load(bytes(drawn.run(None)[0].arrays[STATE_HASH]).hex())  # type: ignore[arg-type]
+    assert not np.any(found["algorithm"]["learner"]["optimizer"]["exp_avg"])
+    np.testing.assert_array_equal(found["weights"], weights)
+    np.testing.assert_array_equal(found["policy"]["obs_moments"], moments)
