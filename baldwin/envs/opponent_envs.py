@@ -124,9 +124,9 @@ class OpponentEnvs:
     def _write(self, obs: Observation, row: int, turn: Turn) -> bool:
         """What a player sees; false, and a failure of its match, if that is not what its space says."""
         controller = self._matches.controller(turn)
-        mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
         try:
+            mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
             self._spec.obs.write(obs, row, controller.observation, mask)
-        except (ValueError, TypeError, KeyError) as error:
+        except Exception as error:
             self.failures.setdefault(turn.match, f"player {turn.player!r}: {describe_exception(error)}")
         return turn.match not in self.failures

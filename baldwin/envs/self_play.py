@@ -143,10 +143,10 @@ class SelfPlayEnvs:
     def _write(self, spec: ObservationSpec, obs: Observation, row: int, turn: Turn) -> bool:
         """What a player sees; false, and a failure of its match, if that is not what its space says."""
         controller = self._matches.controller(turn)
-        mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
         try:
+            mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
             spec.write(obs, row, controller.observation, mask)
-        except (ValueError, TypeError, KeyError) as error:
+        except Exception as error:
             self._fail(turn.match, f"player {turn.player!r}: {describe_exception(error)}")
         return not self._failed(turn.match)
 
