@@ -20,8 +20,32 @@ MEMBERS, PROBABILITIES = "opponents", "opponent_probabilities"
 """Names of a mixture's arrays, where it is kept with an actor."""
 SCRIPT = 0
 """The number of the world's own script."""
+SCRIPT_NAME = "script"
+"""Name of the array with the name, as bytes, of a script other than the world's own, in place of parameters."""
+RANDOM = "random"
+"""The script that takes random legal actions: `script:random` in a pool."""
 GAMES = "games"
 """Name of an outcome's array [games, 2]: the member that a whole episode was played against, and the return."""
+
+
+OWN_SCRIPT = "script"
+"""The world's own script in a pool."""
+
+
+def is_script(name: str) -> bool:
+    """Whether an entry of a pool is a script, and no folder."""
+    return name == OWN_SCRIPT or name.startswith(f"{OWN_SCRIPT}:")
+
+
+def script_name(name: str) -> str:
+    """What a script of a pool is called; empty for the world's own."""
+    return name.removeprefix(OWN_SCRIPT).removeprefix(":")
+
+
+def script_policy(name: str) -> Arrays:
+    """What stands for a script where others have parameters."""
+    own = script_name(name)
+    return {SCRIPT_NAME: np.frombuffer(own.encode(), np.uint8)} if own else {}
 
 
 class SnapshotRule(ConfigModel):
@@ -35,7 +59,10 @@ class OpponentsConfig(ConfigModel):
     """Whom the learning player meets in training."""
 
     pool: list[str] = Field(
-        ["script"], min_length=1, description="Who is there at the start: script, run directories of policies, or folders of those"
+        ["script"],
+        min_length=1,
+        description="Who is there at the start: script (the world's own), script:random, script:package.module:function with "
+        "(observation, legal) -> action, run directories of policies, or folders of those",
     )
     choice: Literal["uniform", "latest", "80-20", "pfsp", "pfsp-even", "nash", "given"] = Field(
         "pfsp",
@@ -47,6 +74,10 @@ class OpponentsConfig(ConfigModel):
     capacity: int = Field(20, ge=2, description="Members of the pool; beyond it, the one that is beaten most often leaves")
     games_needed: PositiveInt = Field(10, description="Games against a member before its win rate counts")
     window: PositiveInt = Field(200, description="The last games against each member that its win rate is counted from")
+
+    def foreign_code(self) -> list[str]:
+        """Scripts of a user's modules."""
+        return [f"pool={name}" for name in self.pool if is_script(name) and ":" in script_name(name)]
 
     @model_validator(mode="after")
     def _weights_are_given(self) -> Self:
@@ -73,7 +104,7 @@ class Mixture(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """One of the pool. The script has no parameters."""
+    """One of the pool. The world's own script has no policy, other scripts only their name."""
 
     number: int
     name: str
@@ -96,14 +127,14 @@ class OpponentPool:
     """Members in the order in which they joined, and the learner's last results against each."""
 
     def __init__(self, config: OpponentsConfig, policies: Sequence[tuple[str, Arrays]] = ()) -> None:
-        """`policies`: names and arrays of those of `pool` that are no script, in order."""
+        """`policies`: names and arrays of those of `pool` that are no scripts, in order."""
         self._config = config
         given = iter(policies)
         self.members: list[Member] = []
         for name in config.pool:
-            number = SCRIPT if name == "script" else len(self.members) + 1
-            policy = {} if name == "script" else {key: np.array(array) for key, array in next(given)[1].items()}
-            self.members.append(Member(number, name, policy))
+            number = SCRIPT if name == OWN_SCRIPT else len(self.members) + 1
+            policy = script_policy(name) if is_script(name) else next(given)[1]
+            self.members.append(Member(number, name, {key: np.array(array) for key, array in policy.items()}))
         self._next = 1 + max(member.number for member in self.members)
         self._recent: dict[int, list[float]] = {}
         self._last_snapshot = 0

@@ -51,7 +51,8 @@ class OpponentEnvs:
             self._own[n] = Turn(n, own)
             others = self._others(n) if self.opponents[n] != SCRIPT else []
             if self.policies:
-                self.policies.begin(np.array([self._row(Turn(n, name)) for name in others], np.intp))
+                rows = np.array([self._row(Turn(n, name)) for name in others], np.intp)
+                self.policies.begin(rows, np.array([mix(seed, 2 + k) for k in range(len(others))], np.int64))
             try:
                 self._matches.begin(n, self._world(n), seed, [own, *others])
             except EnvironmentFailure as error:

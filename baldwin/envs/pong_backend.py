@@ -60,7 +60,7 @@ class PongVectorEnv:
         self._pace.begin(ids, seeds, self._side[ids])
         self._other_pace.begin(ids, seeds, 1 - self._side[ids])
         if self.policies:
-            self.policies.begin(ids.astype(np.intp))
+            self.policies.begin(ids.astype(np.intp), np.array([mix(seed, 2) for seed in seeds.tolist()], np.int64))
         return self._observe(ids)
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:

@@ -56,10 +56,12 @@ class SelfPlayEnvs:
     def reset(self, ids: Ids) -> Observation:
         for match in self._whole_matches(ids):
             lanes = self._lanes(match)
+            seed = mix(int(self._seeds[lanes[0]]), int(self._episode[lanes[0]]))
             for other in self._others:
-                other.policies.begin(np.arange(len(other.names)) + match * len(other.names))
+                rows = np.arange(len(other.names))
+                other.policies.begin(rows + match * len(other.names), seed + rows)
             try:
-                self._matches.begin(match, self._worlds[match], mix(int(self._seeds[lanes[0]]), int(self._episode[lanes[0]])), self._asked)
+                self._matches.begin(match, self._worlds[match], seed, self._asked)
             except EnvironmentFailure as error:
                 self._fail(match, str(error))
             self._episode[lanes] += 1

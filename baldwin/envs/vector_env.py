@@ -187,8 +187,8 @@ class VectorEnv(Protocol):
 class OpponentPolicies(Protocol):
     """Members of a pool as they play. Every opponent of every copy has a row, with a memory and earlier frames of its own."""
 
-    def begin(self, rows: NDArray[np.intp]) -> None:
-        """A match begins for the opponents in these rows: whoever plays them remembers nothing."""
+    def begin(self, rows: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
+        """A match begins for the opponents in these rows: whoever plays them remembers nothing, and draws from these seeds [k]."""
 
     def act(self, members: NDArray[np.int64], obs: Observation, rows: NDArray[np.intp]) -> NDArray[Any]:
         """Actions [k, ...] of the opponents in these rows, whom these members [k] play and who see these observations [k, ...]."""
