@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self
 
@@ -25,7 +25,11 @@ SCRIPT_NAME = "script"
 RANDOM = "random"
 """The script that takes random legal actions: `script:random` in a pool."""
 GAMES = "games"
-"""Name of an outcome's array [games, 2]: the member that a whole episode was played against, and the return."""
+"""Name of an outcome's array [games, 3]: the member that a whole episode was played against, the return, and `told_win`."""
+WIN = "win"
+"""What a world's result calls who won; and the name of a segment's array [L, T] of `told_win` where an episode ended."""
+UNTOLD = -1.0
+"""In place of what a world does not tell."""
 
 
 OWN_SCRIPT = "script"
@@ -297,8 +301,8 @@ class JobOpponents:
     def end_generation(self, policy: Arrays, steps: int, open_jobs: Iterable[int]) -> Metrics:
         """Count the results; metrics of the generation; then a snapshot, if it is time. `open_jobs`: those whose results are still to come."""
         for ticket in sorted(self._games):
-            for member, total_reward in self._games[ticket].tolist():
-                self.pool.record(int(member), game_score(total_reward))
+            for member, *ended in self._games[ticket].tolist():
+                self.pool.record(int(member), game_score(*ended))
         self._games = {}
         metrics = self.pool.metrics()
         self.pool.snapshot({key: policy[key] for key in ("params", "obs_moments")}, steps)
@@ -333,10 +337,10 @@ class Seating:
         self.current = [first.choose(seed, env, 0) for env in range(n_envs)]
         self.acted_with = first  # the opponents of the segment that is being taken
 
-    def end(self, env: int, episode: int, total_reward: float | None) -> None:
-        """An episode ended with that return, or was given up (None); the next one is against a member of `acted_with`."""
-        if total_reward is not None:
-            self.pool.record(self.current[env], game_score(total_reward))
+    def end(self, env: int, episode: int, score: float | None) -> None:
+        """An episode ended with that `game_score`, or was given up (None); the next one is against a member of `acted_with`."""
+        if score is not None:
+            self.pool.record(self.current[env], score)
         self.current[env] = self.acted_with.choose(self._seed, env, episode + 1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -360,9 +364,15 @@ class Seating:
         self.current = state["current"].tolist()
 
 
-def game_score(total_reward: float) -> float:
-    """1 for a return above zero, 0.5 for zero, 0 below."""
-    return float(np.sign(total_reward) + 1) / 2
+def told_win(result: Mapping[str, Any]) -> float:
+    """What a world's result says of who won, in [0, 1]: 1, 0.5 or 0; UNTOLD, if it does not."""
+    win = result.get(WIN)
+    return float(win) if isinstance(win, int | float | np.number) and 0 <= win <= 1 else UNTOLD
+
+
+def game_score(total_reward: float, win: float = UNTOLD) -> float:
+    """What the world told of who won; else 1 for a return above zero, 0.5 for zero, 0 below."""
+    return float(np.sign(total_reward) + 1) / 2 if win == UNTOLD else win
 
 
 def mixture_arrays(mixture: Mixture) -> dict[str, NDArray[Any]]:

@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baldwin.opponents import GAMES, SCRIPT, JobOpponents, Mixture, OpponentPool, OpponentsConfig, Seating, SnapshotRule
+from baldwin.opponents import (
+    GAMES,
+    SCRIPT,
+    UNTOLD,
+    JobOpponents,
+    Mixture,
+    OpponentPool,
+    OpponentsConfig,
+    Seating,
+    SnapshotRule,
+    game_score,
+    told_win,
+)
 
 POLICY = {"params": np.arange(3, dtype=np.float32), "obs_moments": np.zeros(1)}
 
@@ -101,9 +113,9 @@ def test_the_state_is_all_there_is() -> None:
 
 def test_results_go_to_whom_the_episode_was_played_against() -> None:
     seating = Seating(pool(), 2, seed=1)
-    for episode, (total, following) in enumerate([(3.0, 5), (-1.0, 6), (None, 7)]):  # the last one was given up: no result
+    for episode, (score, following) in enumerate([(1.0, 5), (0.0, 6), (None, 7)]):  # the last one was given up: no result
         seating.acted_with = Mixture(np.array([following]), np.ones(1))
-        seating.end(0, episode, total)
+        seating.end(0, episode, score)
     assert seating.current == [7, 0]
     assert seating.pool._recent == {0: [1.0], 5: [0.0]}
 
@@ -112,7 +124,7 @@ def test_results_of_a_generation_count_at_its_end_whoever_was_faster() -> None:
     found = []
     for order in ((3, 8), (8, 3)):
         own = JobOpponents(pool(choice="uniform", snapshot=SnapshotRule(steps=10, win_rate=0.6)))
-        games = {3: [[SCRIPT, 2.0], [SCRIPT, 0.0]], 8: [[SCRIPT, 1.0], [SCRIPT, -1.0], [SCRIPT, 5.0]]}
+        games = {3: [[SCRIPT, 2.0], [SCRIPT, 0.0]], 8: [[SCRIPT, 1.0, UNTOLD], [SCRIPT, 9.0, 0.0], [SCRIPT, -5.0, 1.0]]}
         for ticket in order:
             own.add(ticket, {GAMES: np.array(games[ticket])})
             assert own.pool.win_rate() == 0.5  # nothing is known yet
@@ -120,6 +132,13 @@ def test_results_of_a_generation_count_at_its_end_whoever_was_faster() -> None:
         metrics = own.end_generation(POLICY, 10, [])
         found.append((own.pool._recent, metrics, [m.number for m in own.pool.active]))
     assert found[0] == found[1] == ({SCRIPT: [1.0, 0.5, 1.0, 0.0, 1.0]}, {"win_rate": 0.7, "opponents": 1.0}, [0, 1])
+
+
+def test_who_won_is_what_the_world_tells_or_else_the_sign_of_the_return() -> None:
+    assert [told_win({"win": win}) for win in (1, 0.5, np.float32(0.0))] == [1.0, 0.5, 0.0]
+    assert [told_win(result) for result in ({}, {"score": 3.0}, {"win": "left"}, {"win": 7}, {"win": None})] == [UNTOLD] * 5
+    assert [game_score(total) for total in (3.0, 0.0, -0.5)] == [1.0, 0.5, 0.0]
+    assert [game_score(3.0, win) for win in (0.0, 0.5, UNTOLD)] == [0.0, 0.5, 1.0]
 
 
 def test_a_job_that_is_made_again_meets_the_same_opponents_after_a_resume_too() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,9 @@ class OpponentEnvs:
         found = self._go_on({self._own[n]: action for n, action in zip(ids.tolist(), actions, strict=True)}, ids)
         nothing = Step(np.zeros(max(1, len(self._spec.rewards))), terminated=True)
         return step_result([found.get(self._own[n], nothing) for n in ids.tolist()], self._observe(ids), self._spec, self._weights)
+
+    def result(self, index: int) -> Mapping[str, Any]:
+        return {} if index in self.failures else self._matches.controller(self._own[index]).result()
 
     def close(self) -> None:
         close_worlds(self._matches, list(self._worlds.values()))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from baldwin.learners.replay_learner import ReplayLearner
 from baldwin.networks import ObservationBuffer
 from baldwin.observations import Observation, ObservationSpec
-from baldwin.opponents import SCRIPT
+from baldwin.opponents import SCRIPT, UNTOLD, WIN, game_score
 from baldwin.ops.statistics import return_stats
 from baldwin.rollout import OBS, EpisodePosition
 from baldwin.types import Arrays, Metrics, State
@@ -53,7 +53,7 @@ class EpisodeTracker:
         self._open = [OpenEpisode() for _ in range(n_envs)]
         self._finished: list[FinishedEpisode] = []
         self._last_stats: Metrics = {name: 0.0 for name in EMPTY_STATS if learner or name != "q_bias"}
-        self.on_end: Callable[[int, int, float | None], None] | None = None  # (environment, episode, return; None: it was given up)
+        self.on_end: Callable[[int, int, float | None], None] | None = None  # (environment, episode, game_score; None: given up)
 
     def positions(self, envs: Sequence[int], opponents: Sequence[int] | None = None) -> tuple[EpisodePosition, ...]:
         """Where these environments are in their episodes; `opponents` of all environments, where they have any."""
@@ -81,7 +81,7 @@ class EpisodeTracker:
         self._open[n] = OpenEpisode(self._open[n].number + 1, memory=np.zeros_like(self._open[n].memory))
 
     def add_segments(self, envs: Sequence[int], arrays: Arrays) -> None:
-        """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated and truncated."""
+        """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated and truncated, and who won."""
         ends = np.any(arrays["terminated"] | arrays["truncated"], axis=1).tolist()
         totals = arrays["reward"].sum(1, dtype=np.float64).tolist()
         actions = arrays["action"].copy()
@@ -120,7 +120,8 @@ class EpisodeTracker:
                 truncated_at = last_obs if rows["truncated"][stop - 1] else None
                 self._finished.append(FinishedEpisode(episode.total_reward, episode.length, self._q_bias(episode, truncated_at)))
                 if self.on_end:
-                    self.on_end(env, episode.number, episode.total_reward)
+                    told = float(rows[WIN][stop - 1]) if WIN in rows else UNTOLD
+                    self.on_end(env, episode.number, game_score(episode.total_reward, told))
                 self._begin_next(env)
 
     def pop_stats(self) -> Metrics:

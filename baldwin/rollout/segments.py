@@ -7,7 +7,7 @@ are there continues them, any other one takes those actions again first. That ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from baldwin.networks import (
     to_environment,
 )
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, stack_observations
-from baldwin.opponents import SCRIPT, Mixture
+from baldwin.opponents import SCRIPT, UNTOLD, WIN, Mixture, told_win
 from baldwin.ops import seeds
 from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
 from baldwin.rollout.exploration import Amount, Exploration, log_probs, policy_actions, random_actions
@@ -159,6 +159,14 @@ class RunningEnvs:
             self.step(job.to_environment(act, np.stack([job.positions[n].actions[t] for n in ids.tolist()])), ids)
         return int(lengths.sum())
 
+    def wins(self, over: NDArray[np.int32]) -> NDArray[np.float32]:
+        """What the world tells of who won in these environments [L], whose episodes are over; UNTOLD for the others."""
+        tell: Callable[[int], Mapping[str, Any]] = getattr(self.envs, "result", lambda index: {})
+        found = np.full(len(self.ids), UNTOLD, np.float32)
+        for n in over.tolist():
+            found[n] = told_win(tell(n))
+        return found
+
     def begin(self, ids: NDArray[np.int32], episodes: NDArray[np.int64], opponents: Sequence[int] | None = None) -> None:
         """Reset these environments to the start of their next episodes, which have these numbers and are played against these members."""
         if opponents is not None:
@@ -205,6 +213,7 @@ class Recorder:
         self.log_probs: list[Tensor] = []  # the same
         self.steps: list[StepResult] = []
         self.truncated: list[NDArray[np.bool_]] = []
+        self.wins: list[NDArray[np.float32]] = []  # who won where an episode ended, in games against a pool
         self.final: list[list[Observation]] = [[] for _ in running.ids]
 
     def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_], over: NDArray[np.int32]) -> None:
@@ -231,6 +240,8 @@ class Recorder:
             found["rewards"] = np.stack([step.components for step in self.steps if step.components is not None], 1)
         if self.steps[0].elapsed is not None:
             found["elapsed"] = np.stack([step.elapsed for step in self.steps if step.elapsed is not None], 1)
+        if self.wins:
+            found[WIN] = np.stack(self.wins, 1)
         decided = [own for own in self.deciding if own is not None]
         if not all(own.all() for own in decided):
             found[DECIDED] = np.stack(decided, 1)
@@ -267,7 +278,7 @@ def collect(
 
     Returns, for each key of an observation, obs/KEY [L, T + 1, ...] (newest frames; after an episode's end, the first of the
     next one) and final_obs/KEY [ends, ...] (all frames), environment by environment; action, reward and flags [L, T]; rewards
-    [L, T, C] and elapsed [L, T], where the environment gives them; memory [L, S] after the last step, if the policy has any;
+    [L, T, C] and elapsed [L, T], where the environment gives them; win [L, T], who won where an episode ended, in games against a pool; memory [L, S] after the last step, if the policy has any;
     memories [L, T, S] before each step and log_prob [L, T], where the job keeps them.
     Of actions from a distribution also log_prob [L, T], start_memory [L, S], and start_obs/KEY [L, ...], the first observation
     with all frames, of images that are stacked. Where players take turns, decided [L, T + 1] says whose actions count. Then the number of steps that were simulated again, and why
@@ -300,6 +311,8 @@ def collect(
             truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
             over = running.ids[step.terminated | truncated]
             record.add(actions, step, truncated, over)
+            if job.opponents:
+                record.wins.append(running.wins(over))
             if len(over) and memory.shape[1]:
                 memory = memory.clone()  # a module may give out its state as output, too
                 memory[torch.from_numpy(over).long()] = 0.0

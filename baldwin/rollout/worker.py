@@ -14,7 +14,7 @@ from baldwin.envs import EnvConfig, EnvSpec, OpponentEnv, OtherPlayers, VectorEn
 from baldwin.errors import StaleShare
 from baldwin.networks import ActionMap, Forward, Normalizer, PolicyConfig, make_network, stack_trials
 from baldwin.observations import Observation
-from baldwin.opponents import GAMES, OPPONENTS
+from baldwin.opponents import GAMES, OPPONENTS, WIN
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
@@ -154,7 +154,7 @@ class RolloutWorker:
             self._running.pop(key).envs.close()
         total = float(arrays["reward"].sum(dtype=np.float64))
         if job.opponents and job.steps is None:
-            arrays = {**arrays, GAMES: np.array([[job.positions[0].opponent, total]])}
+            arrays = {**arrays, GAMES: np.array([[job.positions[0].opponent, total, arrays[WIN][0, -1]]])}
         images = () if job.journal_images else tuple("/" + sensor.key for sensor in self._spec.env_spec.obs.images)
         derived = {name: array for name, array in arrays.items() if images and name.endswith(images)}
         return Outcome(

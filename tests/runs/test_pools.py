@@ -109,7 +109,7 @@ def test_the_games_of_a_block_travel_with_its_first_outcome() -> None:
     outcomes = job.run(worker)
     assert [GAMES in o.arrays for o in outcomes] == [True, False, False, False]
     games = outcomes[0].arrays[GAMES]
-    assert games.shape == (8, 2)  # four individuals, two episodes each
+    assert games.shape == (8, 3)  # four individuals, two episodes each
     assert set(games[:, 0]) == {0.0}
     np.testing.assert_allclose(games[:, 1].reshape(4, 2).mean(1), [o.scalar for o in outcomes])
     worker.close()
@@ -179,3 +179,27 @@ def test_scripts_of_a_users_modules_are_foreign_code() -> None:
         "env.id=tests.toys.duels:Duel",
         "opponents.pool=script:tests.toys.scripts:says_what_it_sees",
     ]
+
+
+DQN = [
+    "algorithm.name=dqn",
+    "algorithm.start_steps=16",
+    "algorithm.batch_size=8",
+    "algorithm.buffer_size=500",
+    "algorithm.steps_per_epoch=64",
+]
+LEAGUE = [*PPO, "population.name=league", "population.steps=96", "population.main=1", "population.episodes=2"]
+
+
+@pytest.mark.parametrize("kind", ["ppo", "dqn", "es-duel", "cem-rl", "league"])
+def test_who_won_is_what_the_world_says(kind: str, tmp_path: Path) -> None:
+    """Although half of the returns are negative: on segments, whole episodes of evolution and of hybrids, and matches of a league."""
+    own = {"ppo": PPO, "dqn": DQN, "league": LEAGUE}.get(kind) or SETTINGS[kind]
+    pool = [] if kind == "league" else [POOL, "opponents.snapshot=null"]
+    options = [*own, *DUEL, *RUN, *pool, "env.id=tests.toys.duels:AlwaysWon"]
+    train_run(load_config(None, [], options), tmp_path / "run")
+    table = league_table(tmp_path / "run")
+    games, rates = np.array(table["games"]), np.array(table["win_rate"])
+    assert games.sum() > 3
+    assert set(rates[games > 0]) == {0.0, 1.0}
+    assert kind == "league" or rates[-1, 0] == 1.0
