@@ -76,6 +76,13 @@ class OpponentsConfig(ConfigModel):
     weights: list[float] = Field(default_factory=list, description="given: of those of `pool`, in order; who joins later has none")
     snapshot: SnapshotRule | None = Field(SnapshotRule(), description="When the policy itself joins the pool; null: never")
     capacity: int = Field(20, ge=2, description="Members of the pool; beyond it, the one that is beaten most often leaves")
+    drop_beaten: float | None = Field(
+        None,
+        ge=0.5,
+        lt=1,
+        description="Share of the last games that the learner won against a member, above which that leaves, once it has `games_needed`; "
+        "one always stays. null: nobody leaves for that",
+    )
     games_needed: PositiveInt = Field(10, description="Games against a member before its win rate counts")
     window: PositiveInt = Field(200, description="The last games against each member that its win rate is counted from")
 
@@ -139,6 +146,7 @@ class OpponentPool:
             number = SCRIPT if name == OWN_SCRIPT else len(self.members) + 1
             policy = script_policy(name) if is_script(name) else next(given)[1]
             self.members.append(Member(number, name, {key: np.array(array) for key, array in policy.items()}))
+        self._weights = dict(zip((member.number for member in self.members), config.weights, strict=False))
         self._next = 1 + max(member.number for member in self.members)
         self._recent: dict[int, list[float]] = {}
         self._last_snapshot = 0
@@ -162,15 +170,15 @@ class OpponentPool:
             "80-20": lambda: league.mostly_latest(count),
             "pfsp": lambda: league.pfsp(rates, games, games_needed=needed),
             "pfsp-even": lambda: league.pfsp(rates, games, games_needed=needed, prefer="even"),
-            "given": lambda: self._given(count),
+            "given": lambda: self._given(active),
             "nash": lambda: league.nash(self.table().win_rate[:-1, :-1], 2000),
         }
         return Mixture(np.array([member.number for member in active]), choices[self._config.choice]())
 
-    def _given(self, count: int) -> NDArray[np.float64]:
-        weights = np.zeros(count)
-        weights[: len(self._config.weights)] = self._config.weights
-        return np.asarray(weights / weights.sum())
+    def _given(self, active: Sequence[Member]) -> NDArray[np.float64]:
+        """Weights of those of the pool; all alike where nobody who has one is left."""
+        weights = np.array([self._weights.get(member.number, 0.0) for member in active])
+        return np.asarray(weights / weights.sum()) if weights.any() else league.uniform(len(active))
 
     def record(self, number: int, score: float) -> None:
         """The learner's result (1, 0.5 or 0) of a game against a member."""
@@ -190,6 +198,20 @@ class OpponentPool:
         while len(self.active) > self._config.capacity and (rivals := [m for m in self.active if m.number != SCRIPT][:-1]):
             max(rivals, key=lambda member: (self._rate(member.number), -member.number)).active = False
         return True
+
+    def drop_beaten(self) -> None:
+        """Let members leave that the learner beats more often than the config wants to see; the one that it beats least always stays."""
+        share = self._config.drop_beaten
+        if share is None:
+            return
+        beaten = [member for member in self.active if self._has_games(member.number) and self._rate(member.number) > share]
+        if len(beaten) == len(self.active):
+            beaten.remove(min(beaten, key=lambda member: (self._rate(member.number), -member.number)))
+        for member in beaten:
+            member.active = False
+
+    def _has_games(self, number: int) -> bool:
+        return len(self._recent.get(number, ())) >= self._config.games_needed
 
     def win_rate(self) -> float:
         """Of the last games against the active members, each alike; 0.5 before the first."""
@@ -306,6 +328,7 @@ class JobOpponents:
         self._games = {}
         metrics = self.pool.metrics()
         self.pool.snapshot({key: policy[key] for key in ("params", "obs_moments")}, steps)
+        self.pool.drop_beaten()
         self._jobs = {job: self._jobs[job] for job in sorted(set(open_jobs)) if job in self._jobs}
         self.pool.forget({int(number) for mixture in self._jobs.values() for number in mixture.members})
         self._mixture = self.pool.mixture()
@@ -351,6 +374,7 @@ class Seating:
         """Metrics of the epoch; then a snapshot, if it is time. `actors`: those whose segments may still come."""
         metrics = self.pool.metrics()
         self.pool.snapshot(policy, steps)
+        self.pool.drop_beaten()
         self.pool.forget({*self.current, *(int(n) for actor in actors for n in actor[MEMBERS])})
         return metrics
 

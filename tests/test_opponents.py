@@ -63,6 +63,46 @@ def test_who_is_beaten_most_often_leaves_and_its_parameters_with_it() -> None:
     assert own.publish() == []
 
 
+def test_who_is_beaten_above_a_share_leaves_once_it_has_enough_games() -> None:
+    own = pool(pool=["script", "script:random", "script:a:b"], drop_beaten=0.75, games_needed=4)
+    for number, wins, games in ((SCRIPT, 3, 4), (2, 4, 4), (3, 3, 3)):
+        for game in range(games):
+            own.record(number, float(game < wins))
+    own.drop_beaten()
+    assert [m.number for m in own.active] == [SCRIPT, 3]  # 0.75 is not above it; three games are too few
+    own.forget(set())
+    assert sorted(own._recent) == [SCRIPT, 3]
+    own.record(3, 1.0)
+    own.record(SCRIPT, 1.0)
+    own.drop_beaten()
+    assert [m.number for m in own.active] == [SCRIPT]  # both are beaten too often; this one less
+    other = pool(pool=["script", "script:random", "script:a:b"], drop_beaten=0.75)
+    other.load_state_dict(own.state_dict())
+    assert [m.number for m in other.active] == [SCRIPT]
+
+
+def test_nobody_leaves_for_being_beaten_by_default_and_epochs_and_generations_ask() -> None:
+    for share, left in ((None, [SCRIPT, 1, 2]), (0.9, [1, 2])):
+        seating = Seating(pool(drop_beaten=share, snapshot=SnapshotRule(steps=1)), 1, seed=1)
+        jobs = JobOpponents(pool(drop_beaten=share, snapshot=SnapshotRule(steps=1)))
+        for steps in (1, 2):
+            seating.end_epoch(POLICY, steps, [])
+            jobs.end_generation(POLICY, steps, [])
+        for own in (seating.pool, jobs.pool):
+            for _ in range(20):
+                own.record(SCRIPT, 1.0)
+        seating.end_epoch(POLICY, 2, [])
+        jobs.end_generation(POLICY, 2, [])
+        assert [m.number for m in seating.pool.active] == [m.number for m in jobs.pool.active] == left
+
+
+def test_weights_stay_with_those_whose_they_are_when_others_leave() -> None:
+    own = pool(pool=["script", "script:random", "script:a:b"], choice="given", weights=[1, 2, 3], drop_beaten=0.5, games_needed=1)
+    own.record(SCRIPT, 1.0)
+    own.drop_beaten()
+    np.testing.assert_allclose(own.mixture().probabilities, [0.4, 0.6])
+
+
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
