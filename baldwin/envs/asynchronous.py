@@ -104,6 +104,10 @@ class World(ABC):
         Nothing is awaited in the one before any more: whoever played it has cancelled its ticks.
         """
 
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """Of a live world: seconds from turns to their actions since the last call, and how many turns took the place of an unanswered one."""
+        return [], 0
+
     def close(self) -> None:  # noqa: B027 - most worlds have nothing to close
         """Free what the world holds: a simulator, a connection. No match is played after it."""
 

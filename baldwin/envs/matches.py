@@ -281,6 +281,12 @@ def close_worlds(matches: Matches, worlds: Sequence[World]) -> None:
     raise_first([matches.close, *(partial(_close_world, world) for world in worlds)])
 
 
+def pop_latencies(worlds: Iterable[World]) -> tuple[list[float], int]:
+    """Those of live worlds together."""
+    found = [world.pop_latencies() for world in worlds]
+    return [second for seconds, _ in found for second in seconds], sum(replaced for _, replaced in found)
+
+
 def _close_world(world: World) -> None:
     try:
         world.close()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.match_env import ANY
-from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, step_result
+from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, pop_latencies, step_result
 from baldwin.envs.vector_env import EnvSpec, Ids, OpponentPolicies, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation, take
@@ -67,6 +67,10 @@ class OpponentEnvs:
 
     def result(self, index: int) -> Mapping[str, Any]:
         return {} if index in self.failures else self._matches.controller(self._own[index]).result()
+
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """Of live worlds, since the last call."""
+        return pop_latencies(self._worlds.values())
 
     def close(self) -> None:
         close_worlds(self._matches, list(self._worlds.values()))

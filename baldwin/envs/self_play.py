@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
-from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, step_result
+from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, pop_latencies, step_result
 from baldwin.envs.vector_env import EnvSpec, Ids, OtherPlayers, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, take
@@ -85,6 +85,10 @@ class SelfPlayEnvs:
     def result(self, index: int) -> Mapping[str, Any]:
         turn = self._turn(index)
         return {} if self._failed(turn.match) else self._matches.controller(turn).result()
+
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """Of live worlds, since the last call."""
+        return pop_latencies(self._worlds)
 
     def close(self) -> None:
         close_worlds(self._matches, self._worlds)

@@ -217,6 +217,13 @@ class TurnEnv(VectorEnv, Protocol):
     deciding: NDArray[np.bool_]  # [width] whose next action counts; the others wait, and see what they saw last
 
 
+class LiveEnv(VectorEnv, Protocol):
+    """Copies of worlds with a clock of their own."""
+
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """Seconds from turns to their actions since the last call, and how many turns took the place of an unanswered one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A simulator. Of those that serve an id, `auto` takes the one with the highest priority."""

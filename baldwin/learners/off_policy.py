@@ -248,6 +248,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _store(self, outcome: Outcome) -> None:
         final_obs = final_observations(outcome.arrays)
+        self._tracker.add_latencies(outcome.arrays)
         for n, (env, rows) in enumerate(zip(self._envs_of(outcome.ticket), transitions(outcome.arrays), strict=True)):
             last = self.replay.add(rows, self._tracker.last_index(env))
             if self._priorities and self._starts_by_td_error:

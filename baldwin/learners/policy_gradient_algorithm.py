@@ -191,6 +191,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         arrays, envs = outcome.arrays, self._envs_of(stream)
         if not outcome.failed:
             self._tracker.add_segments(envs, {name: arrays[name] for name in STEP_ARRAYS if name in arrays})
+            self._tracker.add_latencies(arrays)
             for row, env in enumerate(envs if MEMORY in arrays else ()):
                 self._tracker.remember(env, arrays[MEMORY][row])
         if outcome.reason:

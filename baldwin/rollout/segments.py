@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import OpponentEnv, StepResult, TurnEnv, VectorEnv
+from baldwin.envs import LiveEnv, OpponentEnv, StepResult, TurnEnv, VectorEnv
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.networks import (
     ActionDistribution,
@@ -39,6 +39,8 @@ from baldwin.types import Arrays, Outcome, Worker
 OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_obs/"
 MEMORY, START_MEMORY, MEMORIES, DECIDED = "memory", "start_memory", "memories", "decided"
 """Names, or prefixes of names, of a segment's arrays."""
+LATENCIES, REPLACED = "latencies", "replaced_turns"
+"""Names of a segment's arrays in live worlds: seconds [n] from turns to their actions, and turns [] that took the place of unanswered ones."""
 NO_EPISODE = -1
 LOST = "a match of a live world was lost with the worker that played it"
 ACTOR = "actor"
@@ -137,6 +139,13 @@ class RunningEnvs:
         self.newest: Observation = obs_spec.empty(envs.width)  # without earlier frames
         if VECTOR in self.newest:
             self.newest[VECTOR] = self.newest[VECTOR].astype(np.float32)
+
+    def latencies(self) -> dict[str, NDArray[Any]]:
+        """Of live worlds since the last call: seconds from turns to their actions, and how many turns were replaced before their answer."""
+        if not self._live:
+            return {}
+        seconds, replaced = cast("LiveEnv", self.envs).pop_latencies()
+        return {LATENCIES: np.array(seconds, np.float32), REPLACED: np.array(replaced)}
 
     @property
     def deciding(self) -> NDArray[np.bool_] | None:
@@ -331,7 +340,7 @@ def collect(
             break
         if job.steps is None and len(over):
             break
-    arrays = record.arrays() | start | record.kept()
+    arrays = record.arrays() | start | record.kept() | running.latencies()
     if job.explore == "distribution":
         arrays["log_prob"] = record.log_prob(act, log_std)
     return arrays | ({MEMORY: memory.numpy()} if memory.shape[1] else {}), replayed, reason

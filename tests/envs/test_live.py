@@ -32,6 +32,7 @@ from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
 from baldwin.runs.run import Run
 from examples.live_pong import LivePong
+from tests.patience import wait_until
 from tests.runs.tools import train_run
 
 FAST = 600.0  # frames a second
@@ -166,9 +167,17 @@ def test_a_message_that_is_too_large_ends_that_match_alone() -> None:
             socket.send(json.dumps({"type": "hello", "version": 1, "token": "x" * (2 << 20)}))
             with pytest.raises(Exception, match="1009"):
                 socket.recv(60)
+            socket.close()
+        with connect(url) as socket:  # the same in the middle of a match
+            socket.send(json.dumps({"type": "hello", "version": 1, "token": ""}))
+            socket.recv(60)
+            socket.send(json.dumps({"type": "begin", "seed": 1, "players": ["left"]}))
+            socket.send("x" * (2 << 20))
+            wait_until(lambda: server.counts["too_large"] == 2)
         other.step(1)
         other.close()
-        assert server.counts["lost"] >= 1
+        wait_until(lambda: server.counts["lost"] == 1)  # of the one that was played to no end
+        assert server.report()["too_large"] == 2
 
 
 @settings(max_examples=150, deadline=None)
@@ -262,3 +271,6 @@ def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, kills:
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     failed = sum(line.get("failed_segments", 0) for line in lines)
     assert (failed > 0) == bool(kills)
+    epochs = [line for line in lines if "return_mean" in line]
+    assert all(0 < line["latency_ms_p50"] <= line["latency_ms_p95"] <= line["latency_ms_p99"] for line in epochs)
+    assert all(line["replaced_turns"] >= 0 for line in epochs)
