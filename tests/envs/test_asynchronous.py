@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from unittest.mock import patch
 
 import gymnasium as gym
@@ -20,6 +20,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pettingzoo import ParallelEnv
 
 from baldwin.envs import EnvConfig, EnvSpec, check_env
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, Step, World
@@ -27,7 +28,7 @@ from baldwin.envs.match_env import MatchEnv
 from baldwin.envs.matches import Matches, Turn, process_loop
 from baldwin.envs.one_player import PLAYER, GymnasiumWorld
 from baldwin.envs.opponent_envs import OpponentEnvs
-from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, make_world
+from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, as_parallel, make_world
 from baldwin.envs.pong_world import PongWorld
 from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.errors import EnvironmentFailure
@@ -157,6 +158,111 @@ def test_pettingzoos_own_tests_pass_on_the_way_back() -> None:
         api_test(as_aec(PongWorld()), num_cycles=300)
         api_test(as_aec(PongWorld(frames=(1, 4), delay=1)), num_cycles=300)
         api_test(as_aec(ParallelWorld(_find_module(PARALLEL[2]).parallel_env(max_cycles=20))), num_cycles=100)
+
+
+WORLDS: dict[str, Callable[[], World]] = {
+    "pong": PongWorld,
+    "two-rate-pong": lambda: PongWorld(frames=(1, 4), delay=1),
+    "push": lambda: make_world(PARALLEL[2], max_cycles=20),
+    "tic-tac-toe": lambda: make_world(TURNS[0]),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_pettingzoos_tests_of_parallel_environments_and_of_seeds_pass(name: str) -> None:
+    from pettingzoo.test import parallel_api_test, parallel_seed_test, seed_test
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if name != "tic-tac-toe":  # which draws any action, and an illegal one ends the game for both
+            parallel_api_test(as_parallel(WORLDS[name]()), num_cycles=150)
+            parallel_seed_test(lambda: as_parallel(WORLDS[name]()), num_cycles=30)
+        seed_test(lambda: as_aec(WORLDS[name]()), num_cycles=60)
+
+
+class Leaving(ParallelEnv):  # type: ignore[misc]
+    """Player n goes after n + 2 steps: the even ones by an end, the odd ones by a limit. An observation has the step and the last action."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "leaving"}
+
+    def __init__(self) -> None:
+        self.possible_agents = ["a", "b", "c"]
+        self._observation, self._action = spaces.Box(0, 9, (2,), np.float32), spaces.Discrete(3)
+
+    def observation_space(self, agent: str) -> Any:
+        return self._observation
+
+    def action_space(self, agent: str) -> Any:
+        return self._action
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents, self._now = list(self.possible_agents), 0
+        return {agent: np.zeros(2, np.float32) for agent in self.agents}, {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        assert set(actions) == set(self.agents)
+        self._now += 1
+        playing = self.agents
+        place = {agent: n for n, agent in enumerate(self.possible_agents)}
+        gone = {agent: self._now == place[agent] + 2 for agent in playing}
+        self.agents = [agent for agent in playing if not gone[agent]]
+        return (
+            {agent: np.array([self._now, actions[agent]], np.float32) for agent in playing},
+            {agent: float(10 * place[agent] + actions[agent]) for agent in playing},
+            {agent: gone[agent] and place[agent] % 2 == 0 for agent in playing},
+            {agent: gone[agent] and place[agent] % 2 == 1 for agent in playing},
+            {agent: {} for agent in playing},
+        )
+
+    def render(self) -> None:
+        """Nothing to see."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+@pytest.mark.parametrize("asked", [["a", "b", "c"], ["b"], ["c", "a"]], ids=str)
+def test_players_of_a_parallel_game_may_end_at_different_times(asked: list[str]) -> None:
+    """The others go on, whether somebody plays those that are gone or the world's script did."""
+    matches = Matches()
+    matches.begin(0, ParallelWorld(Leaving()), 0, asked)
+    found = play_out(matches)
+    assert not matches.failures
+    for name in asked:
+        steps, n = found[Turn(0, name)][1:], "abc".index(name)
+        assert [float(step.reward[0]) for step in steps] == [10.0 * n] * (n + 2)
+        assert [step.over for step in steps] == [False] * (n + 1) + [True]
+        assert (steps[-1].terminated, steps[-1].truncated) == (n % 2 == 0, n % 2 == 1)
+        assert matches.controller(Turn(0, name)).result() == {"score": 10.0 * n * (n + 2)}
+    matches.close()
+
+
+def test_a_parallel_game_there_and_back_is_itself() -> None:
+    plain, back = Leaving(), as_parallel(ParallelWorld(Leaving()))
+    for one, other in zip(plain.reset(seed=1)[0].items(), back.reset(seed=1)[0].items(), strict=True):
+        assert one[0] == other[0]
+        assert equal(one[1], other[1])
+    while plain.agents:
+        actions = {agent: len(plain.agents) % 3 for agent in plain.agents}
+        one, other = plain.step(actions), back.step(actions)
+        assert plain.agents == back.agents
+        assert one[1:4] == other[1:4]
+        assert all(equal(one[0][agent], other[0][agent]) for agent in actions)
+    back.reset()
+    with pytest.raises(EnvironmentFailure, match="expected actions of a, b, c; c has none"):
+        back.step({"a": 0, "b": 0})
+    back.close()
+
+
+def test_who_waits_in_a_parallel_environment_is_told_so() -> None:
+    env = as_parallel(make_world(TURNS[0]))
+    _, infos = env.reset(seed=0)
+    assert [infos[agent]["decides"] for agent in env.agents] == [True, False]
+    seen, rewards, _, _, infos = env.step({"player_1": 4, "player_2": 0})  # the other one's action counts for nothing
+    assert [infos[agent]["decides"] for agent in env.agents] == [False, True]
+    assert (rewards, seen["player_2"].sum()) == ({"player_1": 0.0, "player_2": 0.0}, 1)
+    assert infos["player_2"]["action_mask"].tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1]
+    env.close()
 
 
 def test_connect_four_as_a_one_player_environment_masks_full_columns() -> None:
