@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self
 
@@ -20,8 +20,36 @@ MEMBERS, PROBABILITIES = "opponents", "opponent_probabilities"
 """Names of a mixture's arrays, where it is kept with an actor."""
 SCRIPT = 0
 """The number of the world's own script."""
+SCRIPT_NAME = "script"
+"""Name of the array with the name, as bytes, of a script other than the world's own, in place of parameters."""
+RANDOM = "random"
+"""The script that takes random legal actions: `script:random` in a pool."""
 GAMES = "games"
-"""Name of an outcome's array [games, 2]: the member that a whole episode was played against, and the return."""
+"""Name of an outcome's array [games, 3]: the member that a whole episode was played against, the return, and `told_win`."""
+WIN = "win"
+"""What a world's result calls who won; and the name of a segment's array [L, T] of `told_win` where an episode ended."""
+UNTOLD = -1.0
+"""In place of what a world does not tell."""
+
+
+OWN_SCRIPT = "script"
+"""The world's own script in a pool."""
+
+
+def is_script(name: str) -> bool:
+    """Whether an entry of a pool is a script, and no folder."""
+    return name == OWN_SCRIPT or name.startswith(f"{OWN_SCRIPT}:")
+
+
+def script_name(name: str) -> str:
+    """What a script of a pool is called; empty for the world's own."""
+    return name.removeprefix(OWN_SCRIPT).removeprefix(":")
+
+
+def script_policy(name: str) -> Arrays:
+    """What stands for a script where others have parameters."""
+    own = script_name(name)
+    return {SCRIPT_NAME: np.frombuffer(own.encode(), np.uint8)} if own else {}
 
 
 class SnapshotRule(ConfigModel):
@@ -35,7 +63,10 @@ class OpponentsConfig(ConfigModel):
     """Whom the learning player meets in training."""
 
     pool: list[str] = Field(
-        ["script"], min_length=1, description="Who is there at the start: script, run directories of policies, or folders of those"
+        ["script"],
+        min_length=1,
+        description="Who is there at the start: script (the world's own), script:random, script:package.module:function with "
+        "(observation, legal) -> action, run directories of policies, or folders of those",
     )
     choice: Literal["uniform", "latest", "80-20", "pfsp", "pfsp-even", "nash", "given"] = Field(
         "pfsp",
@@ -45,8 +76,19 @@ class OpponentsConfig(ConfigModel):
     weights: list[float] = Field(default_factory=list, description="given: of those of `pool`, in order; who joins later has none")
     snapshot: SnapshotRule | None = Field(SnapshotRule(), description="When the policy itself joins the pool; null: never")
     capacity: int = Field(20, ge=2, description="Members of the pool; beyond it, the one that is beaten most often leaves")
+    drop_beaten: float | None = Field(
+        None,
+        ge=0.5,
+        lt=1,
+        description="Share of the last games that the learner won against a member, above which that leaves, once it has `games_needed`; "
+        "one always stays. null: nobody leaves for that",
+    )
     games_needed: PositiveInt = Field(10, description="Games against a member before its win rate counts")
     window: PositiveInt = Field(200, description="The last games against each member that its win rate is counted from")
+
+    def foreign_code(self) -> list[str]:
+        """Scripts of a user's modules."""
+        return [f"pool={name}" for name in self.pool if is_script(name) and ":" in script_name(name)]
 
     @model_validator(mode="after")
     def _weights_are_given(self) -> Self:
@@ -73,7 +115,7 @@ class Mixture(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """One of the pool. The script has no parameters."""
+    """One of the pool. The world's own script has no policy, other scripts only their name."""
 
     number: int
     name: str
@@ -96,14 +138,15 @@ class OpponentPool:
     """Members in the order in which they joined, and the learner's last results against each."""
 
     def __init__(self, config: OpponentsConfig, policies: Sequence[tuple[str, Arrays]] = ()) -> None:
-        """`policies`: names and arrays of those of `pool` that are no script, in order."""
+        """`policies`: names and arrays of those of `pool` that are no scripts, in order."""
         self._config = config
         given = iter(policies)
         self.members: list[Member] = []
         for name in config.pool:
-            number = SCRIPT if name == "script" else len(self.members) + 1
-            policy = {} if name == "script" else {key: np.array(array) for key, array in next(given)[1].items()}
-            self.members.append(Member(number, name, policy))
+            number = SCRIPT if name == OWN_SCRIPT else len(self.members) + 1
+            policy = script_policy(name) if is_script(name) else next(given)[1]
+            self.members.append(Member(number, name, {key: np.array(array) for key, array in policy.items()}))
+        self._weights = dict(zip((member.number for member in self.members), config.weights, strict=False))
         self._next = 1 + max(member.number for member in self.members)
         self._recent: dict[int, list[float]] = {}
         self._last_snapshot = 0
@@ -127,15 +170,15 @@ class OpponentPool:
             "80-20": lambda: league.mostly_latest(count),
             "pfsp": lambda: league.pfsp(rates, games, games_needed=needed),
             "pfsp-even": lambda: league.pfsp(rates, games, games_needed=needed, prefer="even"),
-            "given": lambda: self._given(count),
+            "given": lambda: self._given(active),
             "nash": lambda: league.nash(self.table().win_rate[:-1, :-1], 2000),
         }
         return Mixture(np.array([member.number for member in active]), choices[self._config.choice]())
 
-    def _given(self, count: int) -> NDArray[np.float64]:
-        weights = np.zeros(count)
-        weights[: len(self._config.weights)] = self._config.weights
-        return np.asarray(weights / weights.sum())
+    def _given(self, active: Sequence[Member]) -> NDArray[np.float64]:
+        """Weights of those of the pool; all alike where nobody who has one is left."""
+        weights = np.array([self._weights.get(member.number, 0.0) for member in active])
+        return np.asarray(weights / weights.sum()) if weights.any() else league.uniform(len(active))
 
     def record(self, number: int, score: float) -> None:
         """The learner's result (1, 0.5 or 0) of a game against a member."""
@@ -155,6 +198,20 @@ class OpponentPool:
         while len(self.active) > self._config.capacity and (rivals := [m for m in self.active if m.number != SCRIPT][:-1]):
             max(rivals, key=lambda member: (self._rate(member.number), -member.number)).active = False
         return True
+
+    def drop_beaten(self) -> None:
+        """Let members leave that the learner beats more often than the config wants to see; the one that it beats least always stays."""
+        share = self._config.drop_beaten
+        if share is None:
+            return
+        beaten = [member for member in self.active if self._has_games(member.number) and self._rate(member.number) > share]
+        if len(beaten) == len(self.active):
+            beaten.remove(min(beaten, key=lambda member: (self._rate(member.number), -member.number)))
+        for member in beaten:
+            member.active = False
+
+    def _has_games(self, number: int) -> bool:
+        return len(self._recent.get(number, ())) >= self._config.games_needed
 
     def win_rate(self) -> float:
         """Of the last games against the active members, each alike; 0.5 before the first."""
@@ -266,11 +323,12 @@ class JobOpponents:
     def end_generation(self, policy: Arrays, steps: int, open_jobs: Iterable[int]) -> Metrics:
         """Count the results; metrics of the generation; then a snapshot, if it is time. `open_jobs`: those whose results are still to come."""
         for ticket in sorted(self._games):
-            for member, total_reward in self._games[ticket].tolist():
-                self.pool.record(int(member), game_score(total_reward))
+            for member, *ended in self._games[ticket].tolist():
+                self.pool.record(int(member), game_score(*ended))
         self._games = {}
         metrics = self.pool.metrics()
         self.pool.snapshot({key: policy[key] for key in ("params", "obs_moments")}, steps)
+        self.pool.drop_beaten()
         self._jobs = {job: self._jobs[job] for job in sorted(set(open_jobs)) if job in self._jobs}
         self.pool.forget({int(number) for mixture in self._jobs.values() for number in mixture.members})
         self._mixture = self.pool.mixture()
@@ -302,10 +360,10 @@ class Seating:
         self.current = [first.choose(seed, env, 0) for env in range(n_envs)]
         self.acted_with = first  # the opponents of the segment that is being taken
 
-    def end(self, env: int, episode: int, total_reward: float | None) -> None:
-        """An episode ended with that return, or was given up (None); the next one is against a member of `acted_with`."""
-        if total_reward is not None:
-            self.pool.record(self.current[env], game_score(total_reward))
+    def end(self, env: int, episode: int, score: float | None) -> None:
+        """An episode ended with that `game_score`, or was given up (None); the next one is against a member of `acted_with`."""
+        if score is not None:
+            self.pool.record(self.current[env], score)
         self.current[env] = self.acted_with.choose(self._seed, env, episode + 1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -316,6 +374,7 @@ class Seating:
         """Metrics of the epoch; then a snapshot, if it is time. `actors`: those whose segments may still come."""
         metrics = self.pool.metrics()
         self.pool.snapshot(policy, steps)
+        self.pool.drop_beaten()
         self.pool.forget({*self.current, *(int(n) for actor in actors for n in actor[MEMBERS])})
         return metrics
 
@@ -329,9 +388,15 @@ class Seating:
         self.current = state["current"].tolist()
 
 
-def game_score(total_reward: float) -> float:
-    """1 for a return above zero, 0.5 for zero, 0 below."""
-    return float(np.sign(total_reward) + 1) / 2
+def told_win(result: Mapping[str, Any]) -> float:
+    """What a world's result says of who won, in [0, 1]: 1, 0.5 or 0; UNTOLD, if it does not."""
+    win = result.get(WIN)
+    return float(win) if isinstance(win, int | float | np.number) and 0 <= win <= 1 else UNTOLD
+
+
+def game_score(total_reward: float, win: float = UNTOLD) -> float:
+    """What the world told of who won; else 1 for a return above zero, 0.5 for zero, 0 below."""
+    return float(np.sign(total_reward) + 1) / 2 if win == UNTOLD else win
 
 
 def mixture_arrays(mixture: Mixture) -> dict[str, NDArray[Any]]:

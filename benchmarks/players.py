@@ -17,7 +17,7 @@ from baldwin.config import load_config
 from baldwin.envs.matches import Matches
 from baldwin.envs.pettingzoo import make_world, without_checks
 from baldwin.envs.pong import LEFT, N_ACTIONS, RIGHT, PongGames
-from baldwin.envs.pong_world import PongWorld
+from baldwin.envs.pong_world import SIDES, PongWorld
 from baldwin.networks import GreedyPolicy
 from baldwin.observations import VECTOR
 from baldwin.opponents import OPPONENTS
@@ -97,6 +97,56 @@ def pong_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
         f"Decisions per second, Pong, 64-64 policy for both players, {matches} games",
         ["side by side", "a loop with batches of one", "ratio"],
         [[spread(together), spread(plain), ratio]],
+    )
+
+
+def coroutine_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
+    """The same of worlds that are coroutines: 32 of them through `Matches` with one batch, and a plain loop over one game without any."""
+    config = load_config(None, [], ["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.hidden=[64,64]"])
+    parts = build(config)
+    policies, spec = pool_policies(parts, 2 * matches), parts.env_spec.obs
+    worlds, running = [PongWorld() for _ in range(matches)], Matches()
+    for n, world in enumerate(worlds):
+        running.begin(n, world, n, SIDES)
+    running.act({})
+
+    def batched() -> int:
+        count = 0
+        for _ in range(20):
+            turns = list(running.waiting)
+            seen = {VECTOR: np.stack([running.controller(turn).observation for turn in turns])}
+            rows = np.array([2 * turn.match + SIDES.index(turn.player) for turn in turns])
+            actions = policies.act(np.ones(len(turns), np.int64), seen, rows)
+            for turn, step in running.act(dict(zip(turns, actions, strict=True))).items():
+                if step.over and turn.player == SIDES[LEFT]:
+                    running.begin(turn.match, worlds[turn.match], turn.match, SIDES)
+            if not running.waiting:
+                running.act({})
+            count += len(turns)
+        return count
+
+    alone = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, parts.algorithm.policy_state())
+    game = PongGames(1)
+    game.begin(slice(None), np.zeros(1, np.uint64))
+
+    def plain() -> int:
+        for _ in range(50):
+            game.step(np.array([[alone.act(game.observe(side)[0]) for side in (LEFT, RIGHT)]]))
+            if game.over[0]:
+                game.begin(slice(None), np.zeros(1, np.uint64))
+        return 50 * 2
+
+    found: list[list[float]] = [[], []]
+    with torch.inference_mode():
+        for _ in range(repeats):  # in turn, so that whatever else the machine does meets both
+            for speeds, work in zip(found, (batched, plain), strict=True):
+                speeds.append(rate(work, seconds))
+    together, loop = found
+    running.close()
+    table(
+        f"Decisions per second, Pong as a coroutine, 64-64 policy for both players, {matches} matches",
+        ["matches, one batch", "a plain loop, batches of one", "ratio"],
+        [[spread(together), spread(loop), spread([a / b for a, b in zip(together, loop, strict=True)], 1)]],
     )
 
 
@@ -241,6 +291,7 @@ def main(repeats: int = 3, seconds: float = 2.0) -> None:
     torch.set_num_threads(1)
     frames(seconds, repeats)
     pong_decisions(seconds, repeats)
+    coroutine_decisions(seconds, repeats)
     turn_decisions(seconds, repeats)
     self_play(10.0, 1)
     live.compare(60.0, 1)

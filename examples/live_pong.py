@@ -44,6 +44,7 @@ class LivePong:
         for own, given in zip(chosen, actions.values(), strict=True):
             for name, action in given.items():
                 own[SIDES.index(name)] = STOP if action is None else action
+        self._games.count_decisions(np.arange(len(SIDES)), chosen, rows[:, None])
         rewards, over = self._games.step(chosen, rows).tolist(), self._games.over[rows].tolist()
         return {match: Frame(dict(zip(SIDES, rewards[n], strict=True)), over[n]) for n, match in enumerate(actions)}
 

@@ -104,6 +104,10 @@ class World(ABC):
         Nothing is awaited in the one before any more: whoever played it has cancelled its ticks.
         """
 
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """Of a live world: seconds from turns to their actions since the last call, and how many turns took the place of an unanswered one."""
+        return [], 0
+
     def close(self) -> None:  # noqa: B027 - most worlds have nothing to close
         """Free what the world holds: a simulator, a connection. No match is played after it."""
 
@@ -136,6 +140,7 @@ class Seat:
         self._steps: asyncio.Queue[Step] = asyncio.Queue(1)
         self._reward = np.zeros(n_rewards)
         self._elapsed = 0
+        self._decides = False  # a turn was shown that has no answer yet
         self._over = False
         self._result: dict[str, Any] = {}
 
@@ -144,16 +149,19 @@ class Seat:
         return await self._steps.get()
 
     async def act(self, action: Any) -> Step:
-        """Decide, and wait for what comes of it.
+        """Decide, and wait for what comes of it. Of a match that ended while the player decided, the end: its action counts for nothing.
 
         Raises:
             EnvironmentFailure: the match is over for this player, or an earlier action still waits.
         """
+        if self._over and self._steps.full():
+            return self._steps.get_nowait()
         if self._over:
             raise EnvironmentFailure(f"player {self.player!r} acted after its match was over: stop when a step is over")
         if self._chosen.full():
             raise EnvironmentFailure(f"player {self.player!r} acted twice: await each act() before the next")
         self._chosen.put_nowait(action)
+        self._decides = False
         return await self._steps.get()
 
     async def action(self) -> Any:
@@ -174,9 +182,17 @@ class Seat:
         truncated: bool = False,
         info: Mapping[str, Any] | None = None,
     ) -> None:
-        """The world's side: let the player decide again, or tell it that the match is over, with all that was added since it acted."""
+        """The world's side: let the player decide again, or tell it that the match is over, with all that was added since it acted.
+
+        Raises:
+            EnvironmentFailure: the player has not answered the turn before, or was told already that the match is over.
+        """
+        over = terminated or truncated
+        if self._over or self._steps.full() or (self._decides and not over):
+            told = "was told that its match is over" if self._over else "has not answered the turn before"
+            raise EnvironmentFailure(f"the world showed player {self.player!r} a turn, who {told}: await action() after each show()")
         self.observation, self.legal = observation, legal
-        self._over = terminated or truncated
+        self._over, self._decides = over, not over
         self._steps.put_nowait(Step(self._reward, terminated, truncated, self._elapsed, info or {}))
         self._reward, self._elapsed = np.zeros_like(self._reward), 0
 

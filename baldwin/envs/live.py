@@ -59,6 +59,15 @@ class LiveWorld(World):
         self.players = self._connector.players
         self.latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
         self.replaced = 0
+        self._unreported: deque[float] = deque(maxlen=LATENCIES_KEPT)
+        self._reported = 0  # of `replaced`
+
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """What the learner's metrics report."""
+        seconds, replaced = list(self._unreported), self.replaced - self._reported
+        self._unreported.clear()
+        self._reported = self.replaced
+        return seconds, replaced
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         """Begin a match over a connection of its own. Seeds are for the world; what happens in it nobody can repeat."""
@@ -110,7 +119,9 @@ class LiveWorld(World):
             if player.last:  # the match ended before this action came
                 player.end(player.last)
                 return
-            self.latencies.append(time.monotonic() - player.shown_at)
+            latency = time.monotonic() - player.shown_at
+            self.latencies.append(latency)
+            self._unreported.append(latency)
             plain = np.asarray(action).tolist()
             with suppress(ConnectionClosed):  # which `_play` sees, too
                 await connection.send({"type": "act", "player": player.player.name, "turn": player.turn, "action": plain})

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from baldwin.envs.asynchronous import Player
-from baldwin.envs.live_protocol import GREETING_SECONDS, SOCKET_OPTIONS, Connection, Refused, check_greeting, read_players
+from baldwin.envs.live_protocol import GREETING_SECONDS, SOCKET_OPTIONS, Connection, Refused, check_greeting, how_lost, read_players
 from baldwin.envs.matches import DEADLINE, process_loop
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception
 
@@ -112,11 +112,13 @@ class Listener:
             self._offers.put_nowait(Connection(socket, frames))
             self._known.set()
             await socket.wait_closed()
+            if how_lost(socket.protocol.close_exc) == "too_large":
+                self.counts["too_large"] += 1
         except Refused as error:
             self.counts[error.kind] += 1
             await connection.refuse(error)
-        except (ConnectionClosed, TimeoutError):
-            self.counts["lost"] += 1
+        except (ConnectionClosed, TimeoutError) as error:
+            self.counts[how_lost(error)] += 1
 
     def _check_players(self, described: Any) -> None:
         try:
@@ -129,7 +131,9 @@ class Listener:
         self.players = players
 
     def _nobody(self, timeout: float) -> str:
-        refused = ", ".join(f"{count} for their {kind}" for kind, count in self.counts.items() if kind != "lost")
+        refused = ", ".join(
+            f"{count} for their {'size' if kind == 'too_large' else kind}" for kind, count in self.counts.items() if kind != "lost"
+        )
         return f"no world connected to {self.url} within {timeout:g} s{f' (refused: {refused})' if refused else ''}. Start one first"
 
 

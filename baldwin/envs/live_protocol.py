@@ -44,6 +44,7 @@ from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, m
 
 VERSION = 1
 MAX_BYTES = 1 << 20
+TOO_LARGE = 1009  # the code with which a WebSocket is closed for it (RFC 6455)
 GREETING_SECONDS = 10.0  # for the first message of whoever connects
 JSON, MSGPACK, PACKED = "json", "msgpack", "packed"
 FRAMES = (JSON, MSGPACK, PACKED)
@@ -53,6 +54,12 @@ answer at once that a connection is closed."""
 OWN_PAGES = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What reading a message raises that is not as it should be; OverflowError: int(Infinity)."""
+
+
+def how_lost(closed: Exception) -> str:
+    """As what a connection that ended before its time is counted: a message above MAX_BYTES came, or it was lost."""
+    sent = getattr(closed, "sent", None)  # the close that this side sent; a TimeoutError has none
+    return "too_large" if sent is not None and sent.code == TOO_LARGE else "lost"
 
 
 class Turn(NamedTuple):

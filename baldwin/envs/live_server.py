@@ -31,6 +31,7 @@ from baldwin.envs.live_protocol import (
     decode,
     describe_player,
     encode,
+    how_lost,
 )
 from baldwin.errors import EnvironmentFailure, clean_text
 from baldwin.ops.statistics import latency_percentiles
@@ -200,8 +201,8 @@ class LiveServer:
         except Refused as error:
             self.counts[error.kind] += 1
             await connection.refuse(error)
-        except (ConnectionClosed, TimeoutError):
-            self.counts["lost"] += 1
+        except (ConnectionClosed, TimeoutError) as error:
+            self.counts[how_lost(error)] += 1
 
     async def _offer_one(self, url: str, frames: str, left: asyncio.Event) -> None:
         """One connection to a worker that listens; `left` is set when it waits no more: its match begins, or it failed."""
@@ -219,8 +220,8 @@ class LiveServer:
                 await self._play(Connection(socket, frames), table, begin)
         except Refused:
             self.counts["malformed"] += 1
-        except (ConnectionClosed, InvalidHandshake, EOFError, OSError):
-            self.counts["lost"] += left.is_set()
+        except (ConnectionClosed, InvalidHandshake, EOFError, OSError) as error:
+            self.counts[how_lost(error)] += left.is_set()
             if not left.is_set():
                 await asyncio.sleep(RETRY_SECONDS)
         finally:

@@ -1,8 +1,8 @@
 """Many matches on one event loop, for callers without coroutines: who has to decide, their actions, what came of them.
 
 The worlds wait for their players: between two calls nothing moves, and the order of everything is a function of the actions. A match in
-which a tick or a controller raises, that ends without telling its players, or in which nothing comes any more, fails by itself; the
-others go on.
+which a tick or a controller raises, that ends without telling its players, in which nothing comes any more, or that cannot be ended, fails
+by itself; the others go on.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Controller, Match, Step, World
 from baldwin.envs.vector_env import EnvSpec, StepResult
-from baldwin.errors import EnvironmentFailure, describe_exception
+from baldwin.errors import EnvironmentFailure, clean_text, describe_exception
 from baldwin.observations import Observation
 
 T = TypeVar("T")
 
 DEADLINE = 60.0  # seconds until a world that does not answer is given up
 MAX_DECISIONS = 10_000  # of the others in turn, while a player gets none: then the match is given up
+CANCEL_TRIES = 10  # within the deadline: a coroutine may hold on to one cancellation while it cleans up
 QUIET_PASSES = 4  # of the event loop from an action to the turns that it calls for: act, tick, step, the end of act
 
 
@@ -56,20 +59,26 @@ class Matches:
         """Begin a match that these players control; `act` tells when somebody has to decide.
 
         Raises:
-            EnvironmentFailure: the world cannot begin it.
+            EnvironmentFailure: the world cannot begin it, or the one before could not be ended.
         """
         self.leave(number)
         self.failures.pop(number, None)
         try:
             match = world.reset(seed, players)
+            controllers = {controller.player: controller for controller in match.controllers}
+            coroutines = list(match.ticks)
         except EnvironmentFailure:
             raise
         except Exception as error:
             raise EnvironmentFailure(f"the match did not begin: {describe_exception(error)}") from error
-        controllers = {controller.player: controller for controller in match.controllers}
-        ticks = [self._loop.create_task(_awaited(tick)) for tick in match.ticks]
-        turns = {name: self._loop.create_task(controller.start()) for name, controller in controllers.items()}
+        ticks = [self._loop.create_task(_awaited(tick)) for tick in coroutines]
+        turns = {name: self._loop.create_task(_start(controller)) for name, controller in controllers.items()}
         self._running[number] = _Running(match, controllers, ticks, turns)
+        if set(controllers) != set(players):
+            self.leave(number)
+            raise EnvironmentFailure(
+                f"the match did not begin: expected controllers of {', '.join(players)}; got those of {', '.join(controllers) or 'nobody'}"
+            )
 
     def controller(self, turn: Turn) -> Controller:
         """Whose observation shows what that player sees."""
@@ -94,32 +103,49 @@ class Matches:
                 names = ", ".join(t.player for t in self.waiting if t.match == turn.match) or "nobody"
                 raise EnvironmentFailure(f"it is not the turn of player {turn.player!r}; to decide: {names}")
             running = self._running[turn.match]
-            running.turns[turn.player] = self._loop.create_task(running.controllers[turn.player].act(action))
+            running.turns[turn.player] = self._loop.create_task(_act(running.controllers[turn.player], action))
         self.waiting = [turn for turn in self.waiting if turn not in actions]
         return self._run(self._advance(until))
 
     def leave(self, number: int) -> None:
-        """Give up a match, whatever its state, and wait until all of it has ended."""
+        """Give up a match, whatever its state, and wait until all of it has ended.
+
+        Raises:
+            EnvironmentFailure: its close() failed, or a coroutine did not end when it was cancelled, so that it was closed by force.
+        """
         running = self._running.pop(number, None)
         if running is None:
             return
         self.waiting = [turn for turn in self.waiting if turn.match != number]
         tasks = [*running.ticks, *running.turns.values()]
+        unfinished = [task for task in tasks if not task.done()]
+        stuck = self._run(_end(unfinished, self._deadline)) if unfinished else 0
         for task in tasks:
-            task.cancel()
-        if not all(task.done() and not task.cancelled() and not task.exception() for task in tasks):
-            self._run(_ended(tasks))
-        running.match.close()
+            if task.done() and not task.cancelled():
+                task.exception()  # whoever gives up a match asks no more why it failed
+        try:
+            running.match.close()
+        except Exception as error:
+            raise EnvironmentFailure(f"the match failed in close(): {describe_exception(error)}") from error
+        if stuck:
+            raise EnvironmentFailure(
+                f"the match did not end: {stuck} of its coroutines went on for {self._deadline:g} s after they were cancelled. "
+                "Let asyncio.CancelledError through"
+            )
 
     def close(self) -> None:
-        """Give up all of them."""
-        for number in list(self._running):
-            self.leave(number)
+        """Give up all of them.
+
+        Raises:
+            EnvironmentFailure: what the first of them raised that could not be given up in peace.
+        """
+        raise_first(partial(self.leave, number) for number in list(self._running))
 
     def __del__(self) -> None:
         """A Gymnasium environment that nobody closed leaves no task behind, either."""
         if self._running and not self._loop.is_closed() and not self._loop.is_running():
-            self.close()
+            with suppress(EnvironmentFailure):
+                self.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the event loop; what is no Exception, such as a deadline of the executor, is raised here and not in some match."""
@@ -204,8 +230,35 @@ async def _awaited(tick: Any) -> None:
     await tick
 
 
-async def _ended(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _start(controller: Controller) -> Step:
+    return _checked(controller, await controller.start())
+
+
+async def _act(controller: Controller, action: Any) -> Step:
+    return _checked(controller, await controller.act(action))
+
+
+def _checked(controller: Controller, step: Any) -> Step:
+    if not isinstance(step, Step):
+        raise EnvironmentFailure(f"expected a Step from the controller of player {controller.player!r}; got {clean_text(repr(step), 80)}")
+    return step
+
+
+async def _end(tasks: Iterable[asyncio.Task[Any]], deadline: float) -> int:
+    """Cancel tasks until all have ended; how many of them had to be ended by force."""
+    pending = set(tasks)
+    for _ in range(CANCEL_TRIES):
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=deadline / CANCEL_TRIES)
+        if not pending:
+            return 0
+    for task in pending:
+        with suppress(Exception):  # of one that holds on even so
+            cast("Coroutine[Any, Any, Any]", task.get_coro()).close()
+        task.cancel()
+    await asyncio.wait(pending, timeout=deadline / CANCEL_TRIES)
+    return len(pending)
 
 
 _LOOPS: dict[tuple[int, int], asyncio.AbstractEventLoop] = {}
@@ -225,12 +278,36 @@ def close_worlds(matches: Matches, worlds: Sequence[World]) -> None:
     Raises:
         EnvironmentFailure: a world cannot be closed.
     """
-    matches.close()
-    for world in worlds:
+    raise_first([matches.close, *(partial(_close_world, world) for world in worlds)])
+
+
+def pop_latencies(worlds: Iterable[World]) -> tuple[list[float], int]:
+    """Those of live worlds together."""
+    found = [world.pop_latencies() for world in worlds]
+    return [second for seconds, _ in found for second in seconds], sum(replaced for _, replaced in found)
+
+
+def _close_world(world: World) -> None:
+    try:
+        world.close()
+    except Exception as error:
+        raise EnvironmentFailure(f"a world failed in close(): {describe_exception(error)}") from error
+
+
+def raise_first(steps: Iterable[Callable[[], None]]) -> None:
+    """Take all steps, whichever of them fails.
+
+    Raises:
+        EnvironmentFailure: what the first one raised.
+    """
+    failures: list[EnvironmentFailure] = []
+    for step in steps:
         try:
-            world.close()
-        except Exception as error:
-            raise EnvironmentFailure(f"a world failed in close(): {describe_exception(error)}") from error
+            step()
+        except EnvironmentFailure as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def step_result(steps: Sequence[Step], obs: Observation, env_spec: EnvSpec, weights: NDArray[np.float32]) -> StepResult:

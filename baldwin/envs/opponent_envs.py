@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.match_env import ANY
-from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, step_result
+from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, pop_latencies, step_result
 from baldwin.envs.vector_env import EnvSpec, Ids, OpponentPolicies, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation, take
@@ -51,7 +51,8 @@ class OpponentEnvs:
             self._own[n] = Turn(n, own)
             others = self._others(n) if self.opponents[n] != SCRIPT else []
             if self.policies:
-                self.policies.begin(np.array([self._row(Turn(n, name)) for name in others], np.intp))
+                rows = np.array([self._row(Turn(n, name)) for name in others], np.intp)
+                self.policies.begin(rows, np.array([mix(seed, 2 + k) for k in range(len(others))], np.int64))
             try:
                 self._matches.begin(n, self._world(n), seed, [own, *others])
             except EnvironmentFailure as error:
@@ -63,6 +64,13 @@ class OpponentEnvs:
         found = self._go_on({self._own[n]: action for n, action in zip(ids.tolist(), actions, strict=True)}, ids)
         nothing = Step(np.zeros(max(1, len(self._spec.rewards))), terminated=True)
         return step_result([found.get(self._own[n], nothing) for n in ids.tolist()], self._observe(ids), self._spec, self._weights)
+
+    def result(self, index: int) -> Mapping[str, Any]:
+        return {} if index in self.failures else self._matches.controller(self._own[index]).result()
+
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """Of live worlds, since the last call."""
+        return pop_latencies(self._worlds.values())
 
     def close(self) -> None:
         close_worlds(self._matches, list(self._worlds.values()))
@@ -124,9 +132,9 @@ class OpponentEnvs:
     def _write(self, obs: Observation, row: int, turn: Turn) -> bool:
         """What a player sees; false, and a failure of its match, if that is not what its space says."""
         controller = self._matches.controller(turn)
-        mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
         try:
+            mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
             self._spec.obs.write(obs, row, controller.observation, mask)
-        except (ValueError, TypeError, KeyError) as error:
+        except Exception as error:
             self.failures.setdefault(turn.match, f"player {turn.player!r}: {describe_exception(error)}")
         return turn.match not in self.failures

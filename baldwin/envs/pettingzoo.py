@@ -1,4 +1,4 @@
-"""PettingZoo's games as worlds, and worlds as PettingZoo's parallel environments."""
+"""PettingZoo's games as worlds, and worlds as PettingZoo's turn-based and parallel environments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.wrappers.utils import create_zero_array
 
-from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World, find_players
+from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, Step, World, find_players
 from baldwin.envs.matches import Matches, Turn
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception, missing_extra
 from baldwin.ops import seeds
@@ -179,6 +180,98 @@ class TurnWorld(_PettingZooWorld):
                 seat.add(0.0)
 
 
+def _observation(matches: Matches, player: Player) -> Any:
+    """What a player sees; zeros before its first turn."""
+    seen = matches.controller(Turn(0, player.name)).observation
+    return create_zero_array(player.observation_space) if seen is None else seen
+
+
+def _info(matches: Matches, turn: Turn, step: Step) -> dict[str, Any]:
+    """The step's info, the frames that it took, and the mask, where there is one."""
+    legal = matches.controller(turn).legal
+    mask = {} if legal is None else {"action_mask": legal.astype(np.int8)}
+    return dict(step.info) | mask | {"elapsed": step.elapsed}
+
+
+def as_parallel(world: World, render_mode: str | None = None) -> Any:
+    """A world as PettingZoo's parallel environment: in every step whoever has to decide does so.
+
+    Of a player that has to wait the action counts for nothing: it sees what it saw last, its reward is 0, and `info["decides"]` is false
+    where its next action will count for nothing, too.
+
+    Raises:
+        MissingExtra: PettingZoo is not installed.
+    """
+    try:
+        from pettingzoo import ParallelEnv
+    except ModuleNotFoundError as error:
+        raise missing_extra("pettingzoo", "a world as a PettingZoo environment") from error
+
+    class WorldParallel(ParallelEnv):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.metadata = {"render_modes": ["rgb_array"], "name": type(world).__name__}
+            self.render_mode = render_mode
+            self.possible_agents = [player.name for player in world.players]
+            self.agents: list[str] = []
+            self._players = {player.name: player for player in world.players}
+            self._matches = Matches()
+            self._seed = 0
+
+        def observation_space(self, agent: str) -> Any:
+            return self._players[agent].observation_space
+
+        def action_space(self, agent: str) -> Any:
+            return self._players[agent].action_space
+
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+            self._seed = self._seed + 1 if seed is None else seed
+            self.agents = list(self.possible_agents)
+            self._matches.begin(0, world, self._seed, self.agents)
+            steps = self._go_on({})
+            return self._seen(self.agents), self._infos(steps)
+
+        def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+            deciding = self._deciding()
+            if missing := [agent for agent in deciding if agent not in actions]:
+                raise EnvironmentFailure(f"expected actions of {', '.join(deciding)}; {', '.join(missing)} has none")
+            steps = self._go_on({Turn(0, agent): actions[agent] for agent in deciding})
+            playing = self.agents
+            self.agents = [agent for agent in playing if not steps[agent].over]
+            return (
+                self._seen(playing),
+                {agent: float(steps[agent].reward.sum()) for agent in playing},
+                {agent: steps[agent].terminated for agent in playing},
+                {agent: steps[agent].truncated for agent in playing},
+                self._infos(steps),
+            )
+
+        def _go_on(self, actions: dict[Turn, Any]) -> dict[str, Step]:
+            """What came for each player that is still there; nothing for those that wait."""
+            found = self._matches.act(actions)
+            if 0 in self._matches.failures:
+                raise EnvironmentFailure(self._matches.failures[0])
+            return {agent: found.get(Turn(0, agent), Step(elapsed=0)) for agent in self.agents}
+
+        def _deciding(self) -> list[str]:
+            return [turn.player for turn in self._matches.waiting]
+
+        def _seen(self, agents: list[str]) -> dict[str, Any]:
+            return {agent: _observation(self._matches, self._players[agent]) for agent in agents}
+
+        def _infos(self, steps: dict[str, Step]) -> dict[str, Any]:
+            deciding = self._deciding()
+            return {agent: _info(self._matches, Turn(0, agent), step) | {"decides": agent in deciding} for agent, step in steps.items()}
+
+        def render(self) -> Any:
+            return world.render() if self.render_mode else None
+
+        def close(self) -> None:
+            self._matches.close()
+            world.close()
+
+    return WorldParallel()
+
+
 def as_aec(world: World, render_mode: str | None = None) -> Any:
     """A world as PettingZoo's turn-based environment: whoever has to decide next is the selected agent.
 
@@ -208,8 +301,7 @@ def as_aec(world: World, render_mode: str | None = None) -> Any:
             return self._players[agent].action_space
 
         def observe(self, agent: str) -> Any:
-            seen = self._matches.controller(Turn(0, agent)).observation
-            return self._players[agent].observation_space.sample() * 0 if seen is None else seen
+            return _observation(self._matches, self._players[agent])
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
             self._seed = self._seed + 1 if seed is None else seed
@@ -239,9 +331,7 @@ def as_aec(world: World, render_mode: str | None = None) -> Any:
             for turn, step in found.items():
                 self.rewards[turn.player] = float(step.reward.sum())
                 self.terminations[turn.player], self.truncations[turn.player] = step.terminated, step.truncated
-                legal = self._matches.controller(turn).legal
-                mask = {} if legal is None else {"action_mask": legal.astype(np.int8)}
-                self.infos[turn.player] = dict(step.info) | mask | {"elapsed": step.elapsed}
+                self.infos[turn.player] = _info(self._matches, turn, step)
             self._select()
 
         def _select(self) -> None:

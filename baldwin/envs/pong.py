@@ -44,11 +44,13 @@ class PongGames:
         self.trail = np.zeros((count, FRAMES_SEEN, 2))  # where the ball was, the newest first
         self.moves = np.zeros((count, 2), np.int64)  # frames in which a bat moved
         self.frames = np.zeros(count, np.int64)  # of the game
+        self.decisions = np.zeros((count, 2), np.int64)  # of players, as `count_decisions` was told
+        self.stops = np.zeros((count, 2), np.int64)  # those among them to stop
 
     def begin(self, ids: Any, seeds: NDArray[Any]) -> None:
         """Start new games with these seeds: no points, bats in the middle, the first serve."""
         self.seed[ids] = seeds
-        for array in (self.score, self.round, self.moves, self.frames):
+        for array in (self.score, self.round, self.moves, self.frames, self.decisions, self.stops):
             array[ids] = 0
         self.bat[ids] = (SIZE - BAT_HEIGHT) / 2
         self._serve(ids)
@@ -85,6 +87,11 @@ class PongGames:
             self.round[finished] += 1
             self._serve(finished)
         return reward
+
+    def count_decisions(self, sides: Any, actions: Any, ids: Any = slice(None)) -> None:
+        """Count what the players of these sides decided, for `result`: a decision may hold for several frames, or take effect later."""
+        self.decisions[ids, sides] += 1
+        self.stops[ids, sides] += np.asarray(actions) == STOP
 
     def observe(self, side: int, ids: Any = slice(None)) -> NDArray[np.float32]:
         """What the players of that side see [k, 10]."""
@@ -130,14 +137,18 @@ def uniforms(seeds: NDArray[np.uint64], counters: Ints, count: int) -> Floats:
 
 
 def result(games: PongGames, game: int, side: int) -> dict[str, Any]:
-    """How a game ended for a side: the score in [0, 1], who won, and how much its bat moved."""
+    """How a game ended for a side: the score in [0, 1], who won, and the behaviour.
+
+    `lazy`: the share of decisions that are "stop"; `busy`: the share of frames in which the bat moved, which it does not at a wall.
+    """
     own, other = games.score[game, side], games.score[game, 1 - side]
+    lazy = float(games.stops[game, side] / max(1, games.decisions[game, side]))
     busy = float(games.moves[game, side] / max(1, games.frames[game]))
     return {
         "score": float((own - other + ROUNDS) / (2 * ROUNDS)),
         "win": float(np.sign(own - other) + 1) / 2,
         "points": (int(own), int(other)),
-        "behaviour": {"busy": busy, "lazy": 1 - busy},
+        "behaviour": {"lazy": lazy, "busy": busy},
     }
 
 

@@ -60,12 +60,13 @@ class PongVectorEnv:
         self._pace.begin(ids, seeds, self._side[ids])
         self._other_pace.begin(ids, seeds, 1 - self._side[ids])
         if self.policies:
-            self.policies.begin(ids.astype(np.intp))
+            self.policies.begin(ids.astype(np.intp), np.array([mix(seed, 2) for seed in seeds.tolist()], np.int64))
         return self._observe(ids)
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
         games = self._games
         self._pace.decide(ids, actions)
+        games.count_decisions(self._side[ids], actions, ids)
         reward, frames = np.zeros(self.width), games.frames.copy()
         playing = ids
         while len(playing):
@@ -127,7 +128,10 @@ class PongSelfPlay:
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
         games = ids[::2] // 2
-        reward = self._games.step(actions.reshape(-1, 2), games).ravel()
+        both = actions.reshape(-1, 2)
+        for side in (LEFT, RIGHT):
+            self._games.count_decisions(side, both[:, side], games)
+        reward = self._games.step(both, games).ravel()
         over = self._games.over[games].repeat(2)
         return StepResult(self._observe(games), reward, over, np.zeros_like(over), elapsed=np.ones(len(ids), np.int32))
 

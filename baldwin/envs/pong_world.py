@@ -49,7 +49,9 @@ class PongWorld(World):
                     actions[:, side] = games.track(side)
                     continue
                 if paces[side].due == frame:
-                    paces[side].decide(slice(None), int(await seats[side].action()))
+                    action = int(await seats[side].action())
+                    games.count_decisions(side, action)
+                    paces[side].decide(slice(None), action)
                 actions[:, side] = paces[side].actions(slice(None), frame)
             reward = games.step(actions)[0]
             over = bool(games.over[0])

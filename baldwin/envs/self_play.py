@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
-from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, step_result
+from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, pop_latencies, step_result
 from baldwin.envs.vector_env import EnvSpec, Ids, OtherPlayers, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, take
@@ -56,10 +56,12 @@ class SelfPlayEnvs:
     def reset(self, ids: Ids) -> Observation:
         for match in self._whole_matches(ids):
             lanes = self._lanes(match)
+            seed = mix(int(self._seeds[lanes[0]]), int(self._episode[lanes[0]]))
             for other in self._others:
-                other.policies.begin(np.arange(len(other.names)) + match * len(other.names))
+                rows = np.arange(len(other.names))
+                other.policies.begin(rows + match * len(other.names), seed + rows)
             try:
-                self._matches.begin(match, self._worlds[match], mix(int(self._seeds[lanes[0]]), int(self._episode[lanes[0]])), self._asked)
+                self._matches.begin(match, self._worlds[match], seed, self._asked)
             except EnvironmentFailure as error:
                 self._fail(match, str(error))
             self._episode[lanes] += 1
@@ -83,6 +85,10 @@ class SelfPlayEnvs:
     def result(self, index: int) -> Mapping[str, Any]:
         turn = self._turn(index)
         return {} if self._failed(turn.match) else self._matches.controller(turn).result()
+
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """Of live worlds, since the last call."""
+        return pop_latencies(self._worlds)
 
     def close(self) -> None:
         close_worlds(self._matches, self._worlds)
@@ -143,10 +149,10 @@ class SelfPlayEnvs:
     def _write(self, spec: ObservationSpec, obs: Observation, row: int, turn: Turn) -> bool:
         """What a player sees; false, and a failure of its match, if that is not what its space says."""
         controller = self._matches.controller(turn)
-        mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
         try:
+            mask = {} if controller.legal is None else {ACTION_MASK: controller.legal}
             spec.write(obs, row, controller.observation, mask)
-        except (ValueError, TypeError, KeyError) as error:
+        except Exception as error:
             self._fail(turn.match, f"player {turn.player!r}: {describe_exception(error)}")
         return not self._failed(turn.match)
 

@@ -187,8 +187,8 @@ class VectorEnv(Protocol):
 class OpponentPolicies(Protocol):
     """Members of a pool as they play. Every opponent of every copy has a row, with a memory and earlier frames of its own."""
 
-    def begin(self, rows: NDArray[np.intp]) -> None:
-        """A match begins for the opponents in these rows: whoever plays them remembers nothing."""
+    def begin(self, rows: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
+        """A match begins for the opponents in these rows: whoever plays them remembers nothing, and draws from these seeds [k]."""
 
     def act(self, members: NDArray[np.int64], obs: Observation, rows: NDArray[np.intp]) -> NDArray[Any]:
         """Actions [k, ...] of the opponents in these rows, whom these members [k] play and who see these observations [k, ...]."""
@@ -215,6 +215,13 @@ class TurnEnv(VectorEnv, Protocol):
     """Copies that are the players of matches, all of which are stepped together, though not all of them have to decide every time."""
 
     deciding: NDArray[np.bool_]  # [width] whose next action counts; the others wait, and see what they saw last
+
+
+class LiveEnv(VectorEnv, Protocol):
+    """Copies of worlds with a clock of their own."""
+
+    def pop_latencies(self) -> tuple[list[float], int]:
+        """Seconds from turns to their actions since the last call, and how many turns took the place of an unanswered one."""
 
 
 @dataclass(frozen=True, slots=True)

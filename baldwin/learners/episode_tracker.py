@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from baldwin.learners.replay_learner import ReplayLearner
 from baldwin.networks import ObservationBuffer
 from baldwin.observations import Observation, ObservationSpec
-from baldwin.opponents import SCRIPT
-from baldwin.ops.statistics import return_stats
-from baldwin.rollout import OBS, EpisodePosition
+from baldwin.opponents import SCRIPT, UNTOLD, WIN, game_score
+from baldwin.ops.statistics import latency_percentiles, return_stats
+from baldwin.rollout import LATENCIES, OBS, REPLACED, EpisodePosition
 from baldwin.types import Arrays, Metrics, State
 
 EMPTY_STATS = ("return_mean", "return_std", "return_min", "return_max", "episode_length", "q_bias")
@@ -53,7 +53,9 @@ class EpisodeTracker:
         self._open = [OpenEpisode() for _ in range(n_envs)]
         self._finished: list[FinishedEpisode] = []
         self._last_stats: Metrics = {name: 0.0 for name in EMPTY_STATS if learner or name != "q_bias"}
-        self.on_end: Callable[[int, int, float | None], None] | None = None  # (environment, episode, return; None: it was given up)
+        self._latencies: list[NDArray[np.float32]] = []  # of live worlds, in this epoch
+        self._replaced = 0
+        self.on_end: Callable[[int, int, float | None], None] | None = None  # (environment, episode, game_score; None: given up)
 
     def positions(self, envs: Sequence[int], opponents: Sequence[int] | None = None) -> tuple[EpisodePosition, ...]:
         """Where these environments are in their episodes; `opponents` of all environments, where they have any."""
@@ -80,8 +82,14 @@ class EpisodeTracker:
     def _begin_next(self, n: int) -> None:
         self._open[n] = OpenEpisode(self._open[n].number + 1, memory=np.zeros_like(self._open[n].memory))
 
+    def add_latencies(self, arrays: Arrays) -> None:
+        """Those of a segment in a live world."""
+        if LATENCIES in arrays:
+            self._latencies.append(np.asarray(arrays[LATENCIES], np.float32))
+            self._replaced += int(arrays[REPLACED])
+
     def add_segments(self, envs: Sequence[int], arrays: Arrays) -> None:
-        """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated and truncated."""
+        """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated and truncated, and who won."""
         ends = np.any(arrays["terminated"] | arrays["truncated"], axis=1).tolist()
         totals = arrays["reward"].sum(1, dtype=np.float64).tolist()
         actions = arrays["action"].copy()
@@ -120,7 +128,8 @@ class EpisodeTracker:
                 truncated_at = last_obs if rows["truncated"][stop - 1] else None
                 self._finished.append(FinishedEpisode(episode.total_reward, episode.length, self._q_bias(episode, truncated_at)))
                 if self.on_end:
-                    self.on_end(env, episode.number, episode.total_reward)
+                    told = float(rows[WIN][stop - 1]) if WIN in rows else UNTOLD
+                    self.on_end(env, episode.number, game_score(episode.total_reward, told))
                 self._begin_next(env)
 
     def pop_stats(self) -> Metrics:
@@ -131,6 +140,9 @@ class EpisodeTracker:
             self._last_stats |= {"q_bias": float(q_bias.mean())} if self._learner else {}
         count = len(self._finished)
         self._finished = []
+        if self._latencies:
+            self._last_stats |= latency_percentiles(np.concatenate(self._latencies).tolist()) | {REPLACED: float(self._replaced)}
+        self._latencies, self._replaced = [], 0
         return self._last_stats | {"episodes": float(count)}
 
     def state_dict(self) -> State:
@@ -139,6 +151,8 @@ class EpisodeTracker:
             "open": [self._episode_state(n) for n in range(len(self._open))],
             "finished": [episode._asdict() for episode in self._finished],
             "last_stats": self._last_stats,
+            "latencies": np.concatenate(self._latencies) if self._latencies else np.zeros(0, np.float32),
+            "replaced": self._replaced,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -146,6 +160,8 @@ class EpisodeTracker:
         self._open = [_episode_from_state(e) for e in state["open"]]
         self._finished = [FinishedEpisode(**e) for e in state["finished"]]
         self._last_stats = dict(state["last_stats"])
+        self._latencies = [np.array(own) for own in (state.get("latencies", ()),) if len(own)]
+        self._replaced = int(state.get("replaced", 0))
 
     def _actions(self, env: int) -> NDArray[Any]:
         episode = self._open[env]

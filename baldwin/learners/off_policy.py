@@ -28,7 +28,7 @@ from baldwin.learners.window_config import WindowConfig
 from baldwin.learners.window_learner import WindowLearner
 from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR, ObservationSpec
-from baldwin.opponents import OpponentPool, Seating, kept_mixture
+from baldwin.opponents import WIN, OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.replay import ELAPSED, LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from baldwin.rollout import MEMORY, NEXT_OBS, OBS, Amount, CollectJob, Exploration, final_observations, transitions
@@ -261,13 +261,15 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _store(self, outcome: Outcome) -> None:
         final_obs = final_observations(outcome.arrays)
+        self._tracker.add_latencies(outcome.arrays)
         for n, (env, rows) in enumerate(zip(self._envs_of(outcome.ticket), transitions(outcome.arrays), strict=True)):
             last = self.replay.add(rows, self._tracker.last_index(env))
             if self._priorities and self._starts_by_td_error:
                 new = np.arange(last + 1 - len(rows["reward"]), last + 1)
                 stored = self.replay.view().rows(new[None], self._config.n_step, self._config.gamma)
                 self._priorities.update_priorities(new, cast("TransitionLearner", self.learner).td_errors(stored))
-            self._tracker.add_steps(env, rows, last, final_obs)
+            told = {WIN: outcome.arrays[WIN][n]} if WIN in outcome.arrays else {}
+            self._tracker.add_steps(env, rows | told, last, final_obs)
             if self._memory_size:
                 self._tracker.remember(env, outcome.arrays[MEMORY][n])
             self._new_moments = merge_vectors(self._new_moments, rows, self._context.policy)

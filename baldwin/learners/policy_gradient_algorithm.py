@@ -18,7 +18,7 @@ from baldwin.learners.policy_gradient import PolicyGradientConfig, PolicyGradien
 from baldwin.learners.reward_scaler import RewardScaler
 from baldwin.networks import make_network
 from baldwin.observations import VECTOR
-from baldwin.opponents import OpponentPool, Seating, kept_mixture
+from baldwin.opponents import WIN, OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.rollout import ACTOR, MEMORY, CollectJob
 from baldwin.types import (
@@ -33,7 +33,7 @@ from baldwin.types import (
 
 MAX_JOB_PARAMS = 100_000  # larger actors are shared once per version instead of travelling with every job
 COLLECTING = "collecting"
-STEP_ARRAYS = ("action", "reward", "terminated", "truncated")
+STEP_ARRAYS = ("action", "reward", "terminated", "truncated", WIN)
 
 
 class OnPolicyConfig(PolicyGradientConfig, FailureLimits):
@@ -190,7 +190,8 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         self._epoch_failures += bool(outcome.reason)
         arrays, envs = outcome.arrays, self._envs_of(stream)
         if not outcome.failed:
-            self._tracker.add_segments(envs, {name: arrays[name] for name in STEP_ARRAYS})
+            self._tracker.add_segments(envs, {name: arrays[name] for name in STEP_ARRAYS if name in arrays})
+            self._tracker.add_latencies(arrays)
             for row, env in enumerate(envs if MEMORY in arrays else ()):
                 self._tracker.remember(env, arrays[MEMORY][row])
         if outcome.reason:

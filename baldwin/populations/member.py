@@ -16,6 +16,7 @@ from baldwin.envs import EnvConfig, check_env
 from baldwin.errors import BaldwinError
 from baldwin.executors.config import run_job
 from baldwin.networks import PolicyConfig
+from baldwin.opponents import GAMES as BLOCK_GAMES
 from baldwin.opponents import Mixture, game_score
 from baldwin.ops import seeds
 from baldwin.ops.ranges import Value
@@ -198,21 +199,21 @@ def _genome(algorithm: Algorithm) -> State:
 
 
 def play_matches(
-    worker: Worker, policy: Arrays, members: Sequence[State], seed: int, games: int, max_steps: int | None
+    worker: Worker, policy: Arrays, members: Sequence[State], seed: int, count: int, max_steps: int | None
 ) -> tuple[dict[str, NDArray[Any]], int]:
     """What the greedy policy wins of so many games against each of the pool, and their environment steps."""
-    own_seeds = seeds.seeds(games, seed, seeds.Stream.EVALUATE, MATCHES)
+    own_seeds = seeds.seeds(count, seed, seeds.Stream.EVALUATE, MATCHES)
     params, moments = np.asarray(policy["params"], np.float32), np.asarray(policy["obs_moments"])
-    trials = [Trial(n, 0, params) for n in range(games)]
+    trials = [Trial(n, 0, params) for n in range(count)]
     wins, played, steps = [], [], 0
     for member in members:
         only = Mixture(np.array([int(member["number"])]), np.ones(1))
         spec = RolloutSpec("train", 0, own_seeds, 0, max_steps=max_steps, obs_moments=moments, opponents=only)
         outcomes = worker.evaluate(trials, spec)
         steps += sum(outcome.env_steps for outcome in outcomes)
-        returns = [outcome.scalar for outcome in outcomes if not outcome.failed]
-        wins.append(sum(game_score(total) for total in returns))
-        played.append(float(len(returns)))
+        games = np.asarray(outcomes[0].arrays[BLOCK_GAMES])
+        wins.append(sum(game_score(*ended) for _, *ended in games.tolist()))
+        played.append(float(len(games)))
     return {WINS: np.array(wins), GAMES: np.array(played)}, steps
 
 

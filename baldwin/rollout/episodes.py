@@ -19,7 +19,7 @@ from torch import Tensor
 from baldwin.envs import OpponentEnv, TurnEnv, VectorEnv
 from baldwin.networks import ActionMap, Normalizer, ObservationBuffer, StackedPolicies
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
-from baldwin.opponents import SCRIPT, Mixture
+from baldwin.opponents import SCRIPT, UNTOLD, Mixture, told_win
 from baldwin.ops import seeds as seeding
 from baldwin.ops.moments import Moments
 
@@ -69,6 +69,7 @@ class RolloutResult:
     reasons: dict[int, str]  # trial -> why it failed
     moments: Moments
     opponents: NDArray[np.int64]  # [N, episodes], members of the pool
+    wins: NDArray[np.float64]  # [N, episodes], who won against these, where the world tells
     results: dict[str, NDArray[np.float64]]  # name -> [N, episodes], NaN where an episode did not tell; empty unless asked for
 
     def of_matches(self, players: int) -> RolloutResult:
@@ -86,13 +87,14 @@ class RolloutResult:
             {row // players: reason for row, reason in sorted(self.reasons.items(), reverse=True)},
             self.moments,
             by_match(self.opponents)[:, 0],
+            by_match(self.wins)[:, 0],
             {name: by_match(values).mean(1) for name, values in self.results.items()},
         )
 
     def games(self) -> NDArray[np.float64]:
-        """Opponent and return of each episode that did not fail, [games, 2]."""
+        """Opponent, return and who won, of each episode that did not fail, [games, 3]."""
         played = np.isfinite(self.returns)
-        return np.stack([self.opponents[played], self.returns[played]], 1).astype(np.float64)
+        return np.stack([array[played] for array in (self.opponents, self.returns, self.wins)], 1).astype(np.float64)
 
 
 class MomentsAccumulator:
@@ -159,6 +161,7 @@ class BlockState:
         self.lengths = np.zeros((trials, spec.episodes), np.int64)
         self.truncated = np.zeros((trials, spec.episodes), np.bool_)
         self.opponents = np.full((trials, spec.episodes), SCRIPT, np.int64)
+        self.wins = np.full((trials, spec.episodes), UNTOLD)
         self.reasons: dict[int, str] = {}
         width = min(envs.width, trials)
         self.ids = np.arange(width, dtype=np.int32)  # the environments in use
@@ -179,8 +182,11 @@ class BlockState:
         """What the environment tells of the episode that ended at this position."""
         env = int(self.ids[at])
         tell = getattr(self.envs, "result", None)
-        found = dict(zip(self.rewards, self._components.pop(env, ()), strict=False)) | (flat_result(tell(env)) if tell else {})
-        for name, value in found.items():
+        result = flat_result(tell(env)) if tell else {}
+        self.wins[trial, episode] = told_win(result)
+        if not self.spec.collect_results:
+            return
+        for name, value in (dict(zip(self.rewards, self._components.pop(env, ()), strict=False)) | result).items():
             self.results.setdefault(name, np.full(self.returns.shape, np.nan))[trial, episode] = value
 
     def trial_of(self, at: int) -> tuple[int, int]:
@@ -201,7 +207,7 @@ class BlockState:
     def finish(self, at: int, truncated: bool, reason: str) -> int | None:
         """Record the episode that ended at this position; returns the trial that comes next, or None."""
         trial, episode = self.trial_of(at)
-        if self.spec.collect_results:
+        if self.spec.collect_results or self.spec.opponents:
             self._note_results(at, trial, episode)
         reason = reason or ("" if np.isfinite(self.total[at]) else NOT_FINITE)
         if reason:
@@ -285,7 +291,7 @@ def play_episodes(
         obs = _reset_finished(block, stack, seen, obs, over, terminated, noise)
         if not len(block.ids):
             return RolloutResult(
-                block.returns, block.lengths, block.truncated, block.reasons, moments.flush(), block.opponents, block.results
+                block.returns, block.lengths, block.truncated, block.reasons, moments.flush(), block.opponents, block.wins, block.results
             ).of_matches(players)
         whole = len(block.ids) == stack.width
         if not whole and 2 * len(block.ids) <= stack.width:

@@ -27,7 +27,9 @@ from baldwin.networks import (
     reference_of,
 )
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
+from baldwin.ops import seeds as seeding
 from baldwin.ops.moments import Moments
+from baldwin.rollout.scripts import Script, seen_by_script
 from baldwin.types import Arrays
 
 MAX_NUMPY_WIDTH = 64  # environments: for more, torch's products are worth its overhead
@@ -55,23 +57,33 @@ def _one(bound: Forward, obs: Inputs, memory: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class PoolPolicies:
-    """Greedy actions of members. A row is one opponent in one match, whoever plays it, with its memory and earlier frames.
+    """Greedy actions of members, and those of scripts. A row is one opponent in one match, whoever plays it, with its memory and earlier frames.
 
     A member's network always sees all rows, so that an action has the same bits whoever else decides at the same time.
     """
 
     def __init__(
-        self, forward_of: Callable[[int, int], Forward], spec: ObservationSpec, act: ActionMap, state_size: int, rows: int
+        self,
+        forward_of: Callable[[int, int], Forward],
+        spec: ObservationSpec,
+        act: ActionMap,
+        state_size: int,
+        rows: int,
+        script_of: Callable[[int], Script | None] = lambda number: None,
     ) -> None:
-        """`forward_of`: (number of a member, rows) -> its network, (observations [rows, ...], memory [rows, S]) -> (outputs, memory)."""
-        self._forward_of, self._act = forward_of, act
+        """`forward_of`: (number of a member, rows) -> its network, (observations [rows, ...], memory [rows, S]) -> (outputs, memory).
+        `script_of`: what a member decides by that has no network."""
+        self._forward_of, self._script_of, self._act = forward_of, script_of, act
         self._seen = ObservationBuffer(spec, rows)
         self._memory = torch.zeros(rows, state_size)
         self._begins = np.ones(rows, np.bool_)
+        self._seeds = np.zeros(rows, np.int64)
+        self._decisions = np.zeros(rows, np.int64)  # of scripts, in this match
 
-    def begin(self, rows: NDArray[np.intp]) -> None:
-        """A match begins in these rows."""
+    def begin(self, rows: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
+        """A match begins in these rows, which has these seeds [k] for them."""
         self._begins[rows] = True
+        self._seeds[rows], self._decisions[rows] = seeds, 0
 
     @torch.inference_mode()
     def act(self, members: NDArray[np.int64], obs: Observation, rows: NDArray[np.intp]) -> NDArray[Any]:
@@ -83,15 +95,25 @@ class PoolPolicies:
         memory, tensors = self._memory, self._seen.tensors
         memory[torch.from_numpy(rows[first])] = 0.0
         self._memory = memory.clone()
-        found: NDArray[Any] | None = None
+        space = self._act.space
+        found = np.empty(len(memory), object) if self._act.mixed else np.zeros((len(memory), *(space.shape or ())), space.dtype)
         for number in np.unique(members).tolist():
-            out, after = self._forward_of(number, len(memory))(tensors, memory)
-            actions = self._act(out, mask=tensors.get(ACTION_MASK))
-            found = np.array(actions) if found is None else found
             own = rows[members == number]
-            found[own] = actions[own]
+            script = self._script_of(number)
+            if script:
+                self._follow(script, found, obs, np.flatnonzero(members == number), own)
+                continue
+            out, after = self._forward_of(number, len(memory))(tensors, memory)
+            found[own] = self._act(out, mask=tensors.get(ACTION_MASK))[own]
             self._memory[torch.from_numpy(own)] = after[torch.from_numpy(own)]
-        return members if found is None else found[rows]
+        return found[rows]
+
+    def _follow(self, script: Script, found: NDArray[Any], obs: Observation, places: NDArray[np.intp], rows: NDArray[np.intp]) -> None:
+        """A script's actions in these rows, which see what is in these places of the observations."""
+        for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+            rng = seeding.generator(int(self._seeds[row]), seeding.Stream.MATCH, int(self._decisions[row]))
+            self._decisions[row] += 1
+            found[row] = script(*seen_by_script(obs, place), rng)
 
 
 @dataclass(frozen=True, slots=True)

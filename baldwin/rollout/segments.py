@@ -7,7 +7,7 @@ are there continues them, any other one takes those actions again first. That ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import OpponentEnv, StepResult, TurnEnv, VectorEnv
+from baldwin.envs import LiveEnv, OpponentEnv, StepResult, TurnEnv, VectorEnv
 from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.networks import (
     ActionDistribution,
@@ -29,7 +29,7 @@ from baldwin.networks import (
     to_environment,
 )
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, stack_observations
-from baldwin.opponents import SCRIPT, Mixture
+from baldwin.opponents import SCRIPT, UNTOLD, WIN, Mixture, told_win
 from baldwin.ops import seeds
 from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
 from baldwin.rollout.exploration import Amount, Exploration, log_probs, policy_actions, random_actions
@@ -39,6 +39,8 @@ from baldwin.types import Arrays, Outcome, Worker
 OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_obs/"
 MEMORY, START_MEMORY, MEMORIES, DECIDED = "memory", "start_memory", "memories", "decided"
 """Names, or prefixes of names, of a segment's arrays."""
+LATENCIES, REPLACED = "latencies", "replaced_turns"
+"""Names of a segment's arrays in live worlds: seconds [n] from turns to their actions, and turns [] that took the place of unanswered ones."""
 NO_EPISODE = -1
 LOST = "a match of a live world was lost with the worker that played it"
 ACTOR = "actor"
@@ -138,6 +140,13 @@ class RunningEnvs:
         if VECTOR in self.newest:
             self.newest[VECTOR] = self.newest[VECTOR].astype(np.float32)
 
+    def latencies(self) -> dict[str, NDArray[Any]]:
+        """Of live worlds since the last call: seconds from turns to their actions, and how many turns were replaced before their answer."""
+        if not self._live:
+            return {}
+        seconds, replaced = cast("LiveEnv", self.envs).pop_latencies()
+        return {LATENCIES: np.array(seconds, np.float32), REPLACED: np.array(replaced)}
+
     @property
     def deciding(self) -> NDArray[np.bool_] | None:
         """Whose next action counts [L], where players take turns; None: everybody's."""
@@ -158,6 +167,14 @@ class RunningEnvs:
             ids = self.ids[lengths > t]
             self.step(job.to_environment(act, np.stack([job.positions[n].actions[t] for n in ids.tolist()])), ids)
         return int(lengths.sum())
+
+    def wins(self, over: NDArray[np.int32]) -> NDArray[np.float32]:
+        """What the world tells of who won in these environments [L], whose episodes are over; UNTOLD for the others."""
+        tell: Callable[[int], Mapping[str, Any]] = getattr(self.envs, "result", lambda index: {})
+        found = np.full(len(self.ids), UNTOLD, np.float32)
+        for n in over.tolist():
+            found[n] = told_win(tell(n))
+        return found
 
     def begin(self, ids: NDArray[np.int32], episodes: NDArray[np.int64], opponents: Sequence[int] | None = None) -> None:
         """Reset these environments to the start of their next episodes, which have these numbers and are played against these members."""
@@ -205,6 +222,7 @@ class Recorder:
         self.log_probs: list[Tensor] = []  # the same
         self.steps: list[StepResult] = []
         self.truncated: list[NDArray[np.bool_]] = []
+        self.wins: list[NDArray[np.float32]] = []  # who won where an episode ended, in games against a pool
         self.final: list[list[Observation]] = [[] for _ in running.ids]
 
     def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_], over: NDArray[np.int32]) -> None:
@@ -231,6 +249,8 @@ class Recorder:
             found["rewards"] = np.stack([step.components for step in self.steps if step.components is not None], 1)
         if self.steps[0].elapsed is not None:
             found["elapsed"] = np.stack([step.elapsed for step in self.steps if step.elapsed is not None], 1)
+        if self.wins:
+            found[WIN] = np.stack(self.wins, 1)
         decided = [own for own in self.deciding if own is not None]
         if not all(own.all() for own in decided):
             found[DECIDED] = np.stack(decided, 1)
@@ -267,7 +287,7 @@ def collect(
 
     Returns, for each key of an observation, obs/KEY [L, T + 1, ...] (newest frames; after an episode's end, the first of the
     next one) and final_obs/KEY [ends, ...] (all frames), environment by environment; action, reward and flags [L, T]; rewards
-    [L, T, C] and elapsed [L, T], where the environment gives them; memory [L, S] after the last step, if the policy has any;
+    [L, T, C] and elapsed [L, T], where the environment gives them; win [L, T], who won where an episode ended, in games against a pool; memory [L, S] after the last step, if the policy has any;
     memories [L, T, S] before each step and log_prob [L, T], where the job keeps them.
     Of actions from a distribution also log_prob [L, T], start_memory [L, S], and start_obs/KEY [L, ...], the first observation
     with all frames, of images that are stacked. Where players take turns, decided [L, T + 1] says whose actions count. Then the number of steps that were simulated again, and why
@@ -300,6 +320,8 @@ def collect(
             truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
             over = running.ids[step.terminated | truncated]
             record.add(actions, step, truncated, over)
+            if job.opponents:
+                record.wins.append(running.wins(over))
             if len(over) and memory.shape[1]:
                 memory = memory.clone()  # a module may give out its state as output, too
                 memory[torch.from_numpy(over).long()] = 0.0
@@ -318,7 +340,7 @@ def collect(
             break
         if job.steps is None and len(over):
             break
-    arrays = record.arrays() | start | record.kept()
+    arrays = record.arrays() | start | record.kept() | running.latencies()
     if job.explore == "distribution":
         arrays["log_prob"] = record.log_prob(act, log_std)
     return arrays | ({MEMORY: memory.numpy()} if memory.shape[1] else {}), replayed, reason

@@ -14,13 +14,14 @@ from baldwin.envs import EnvConfig, EnvSpec, OpponentEnv, OtherPlayers, VectorEn
 from baldwin.errors import StaleShare
 from baldwin.networks import ActionMap, Forward, Normalizer, PolicyConfig, make_network, stack_trials
 from baldwin.observations import Observation
-from baldwin.opponents import GAMES, OPPONENTS
+from baldwin.opponents import GAMES, OPPONENTS, WIN
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
 from baldwin.rollout.opponent_policies import FrozenPlayers, PoolPolicies, features_for_all, one_for_all
 from baldwin.rollout.results import RESULT
+from baldwin.rollout.scripts import Script, script_of
 from baldwin.rollout.segments import ACTOR, DECIDED, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
@@ -54,6 +55,7 @@ class RolloutWorker:
         self._vector_envs: dict[str, VectorEnv] = {}  # purpose -> environments for whole episodes
         self._running: dict[tuple[int, ...], RunningEnvs] = {}  # environment numbers -> those that collect segments
         self._members: dict[tuple[int, int], Forward] = {}
+        self._scripts: dict[int, Script | None] = {}
         self._shared: dict[str, dict[int, Arrays]] = {}  # key -> version -> arrays
         self._on_demand: dict[str, Arrays] = {}  # key -> arrays, the least recently used first
         self._machine: Fingerprint = {}
@@ -73,6 +75,7 @@ class RolloutWorker:
             del versions[version]
         if shared.key == OPPONENTS:
             self._members = {at: forward for at, forward in self._members.items() if at[0] >= shared.oldest}
+            self._scripts = {}
 
     def shared(self, key: str, version: int) -> Arrays:
         """A shared value.
@@ -151,7 +154,7 @@ class RolloutWorker:
             self._running.pop(key).envs.close()
         total = float(arrays["reward"].sum(dtype=np.float64))
         if job.opponents and job.steps is None:
-            arrays = {**arrays, GAMES: np.array([[job.positions[0].opponent, total]])}
+            arrays = {**arrays, GAMES: np.array([[job.positions[0].opponent, total, arrays[WIN][0, -1]]])}
         images = () if job.journal_images else tuple("/" + sensor.key for sensor in self._spec.env_spec.obs.images)
         derived = {name: array for name, array in arrays.items() if images and name.endswith(images)}
         return Outcome(
@@ -172,7 +175,9 @@ class RolloutWorker:
         """Environments whose opponents are members of the pool."""
         envs = make_resumable_env(self._spec.env, self._spec.env_spec, width, opponents=True)
         own = cast("OpponentEnv", envs)
-        own.policies = PoolPolicies(self._member, self._spec.env_spec.obs, self._act, self._network.state_size, own.opponent_rows)
+        own.policies = PoolPolicies(
+            self._member, self._spec.env_spec.obs, self._act, self._network.state_size, own.opponent_rows, self._script
+        )
         return envs
 
     def _member(self, number: int, width: int) -> Forward:
@@ -182,6 +187,12 @@ class RolloutWorker:
             normalize = Normalizer(self._spec.policy, Moments.unpack(policy["obs_moments"]))
             self._members[number, width] = one_for_all(self._network, policy["params"], normalize, width)
         return self._members[number, width]
+
+    def _script(self, number: int) -> Script | None:
+        """What a member of the pool decides by, if it has no network."""
+        if number not in self._scripts:
+            self._scripts[number] = script_of(self.shared(OPPONENTS, number), self._act)
+        return self._scripts[number]
 
     def fingerprint(self, held: Sequence[tuple[str, int]]) -> Fingerprint:
         """Versions and arithmetic of this machine, and hashes of the shared values as they lie in memory now."""

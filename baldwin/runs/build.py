@@ -69,7 +69,7 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
     if config.opponents:
         check_opponents(config, env_spec)
     if opponents is None:
-        opponents = load_policies(config.opponents, config.policy, _policy_size(config, env_spec)) if config.opponents else ()
+        opponents = _load_opponents(config, env_spec)
     sections = Sections(config.env, env_spec, config.policy, config.algorithm, config.opponents)
     if not isinstance(config.population, GroupsConfig):  # which checks every group by itself
         sections.check_players()
@@ -131,9 +131,12 @@ def build_population(config: RunConfig, sections: Sections, folder: Path | None)
     return POPULATIONS.find(config.population.name).build(config.population, context)
 
 
-def _policy_size(config: RunConfig, env_spec: EnvSpec) -> int:
-    actions = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
-    return sum(math.prod(shape) for shape in make_network(config.policy, env_spec.obs, actions.outputs).shapes)
+def _load_opponents(config: RunConfig, env_spec: EnvSpec) -> Policies:
+    if not config.opponents:
+        return ()
+    act = ActionMap(env_spec.action_space, config.policy.squash, config.policy.head)
+    size = sum(math.prod(shape) for shape in make_network(config.policy, env_spec.obs, act.outputs).shapes)
+    return load_policies(config.opponents, config.policy, act, size)
 
 
 def check_opponents(config: RunConfig, env_spec: EnvSpec) -> None:

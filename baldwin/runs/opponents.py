@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from baldwin.errors import ConfigError, RunDirectoryError, describe_exception
-from baldwin.networks import PolicyConfig
-from baldwin.opponents import OpponentPool, OpponentsConfig
+from baldwin.networks import ActionMap, PolicyConfig
+from baldwin.opponents import OWN_SCRIPT, OpponentPool, OpponentsConfig, is_script, script_name
 from baldwin.ops.league import elo_ratings, nash
 from baldwin.populations.league import Player, league_matrix
+from baldwin.rollout.scripts import load_script
 from baldwin.runs.checkpoint import UNREADABLE, newest_checkpoint
 from baldwin.runs.directory import CONFIG, RunDirectory
 from baldwin.runs.report import save_figure
@@ -37,7 +38,7 @@ def kept_policies(config: OpponentsConfig, path: Path) -> Policies:
     """
     try:
         arrays = load(path.read_bytes())
-        names = [name for name in config.pool if name != "script"]
+        names = [name for name in config.pool if not is_script(name)]
         return [(name, {key: arrays[f"{n}/{key}"] for key in ("params", "obs_moments")}) for n, name in enumerate(names)]
     except UNREADABLE as error:
         raise RunDirectoryError(
@@ -49,20 +50,22 @@ def expand_folders(config: OpponentsConfig) -> OpponentsConfig:
     """The same with a folder of runs in `pool` replaced by the runs in it, by name."""
     pool: list[str] = []
     for name in config.pool:
-        inside = [str(path.parent) for path in sorted(Path(name).glob(f"*/{CONFIG}"))] if name != "script" else []
+        inside = [str(path.parent) for path in sorted(Path(name).glob(f"*/{CONFIG}"))] if not is_script(name) else []
         pool += inside if inside and not (Path(name) / CONFIG).exists() else [name]
     return config if pool == config.pool else OpponentsConfig.model_validate(config.model_dump() | {"pool": pool})
 
 
-def load_policies(config: OpponentsConfig, policy: PolicyConfig, n_params: int) -> Policies:
-    """The policies of the runs that the config names.
+def load_policies(config: OpponentsConfig, policy: PolicyConfig, act: ActionMap, n_params: int) -> Policies:
+    """The policies of the runs that the config names. `act`: what scripts must return.
 
     Raises:
-        ConfigError: one is not there, or its network is another one.
+        ConfigError: one is not there, or its network is another one; or there is no such script.
     """
     found = []
     for name in config.pool:
-        if name == "script":
+        if is_script(name):
+            if name != OWN_SCRIPT:
+                load_script(script_name(name), act)
             continue
         if policy.has_virtual_batch_norm:
             raise ConfigError(
@@ -73,7 +76,7 @@ def load_policies(config: OpponentsConfig, policy: PolicyConfig, n_params: int) 
             directory = RunDirectory.find(Path(name))
             checkpoint, complaints = newest_checkpoint(directory.checkpoints, directory.id)
         except RunDirectoryError as error:
-            raise ConfigError(f"opponents.pool: expected script or run directories; {error}") from error
+            raise ConfigError(f"opponents.pool: expected script, script:NAME or run directories; {error}") from error
         if checkpoint is None:
             raise ConfigError(f"opponents.pool: {name} has no good checkpoint. {' '.join(complaints)}")
         own, other = policy.model_dump(mode="json"), directory.read_config().policy.model_dump(mode="json")

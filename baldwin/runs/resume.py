@@ -23,6 +23,7 @@ RUNS_CODE = (
     "algorithm",
     "executor",
     "run",
+    "opponents",
 )  # sections that may name code which a resumed run would import, or where it would send metrics
 MISFITS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, OverflowError)
 """What restoring raises when a file is whole but does not fit: it was made by hand, or by another version."""

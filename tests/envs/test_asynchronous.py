@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import random
+import re
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext, suppress
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +20,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pettingzoo import ParallelEnv
 
 from baldwin.envs import EnvConfig, EnvSpec, check_env
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, Step, World
@@ -22,7 +28,7 @@ from baldwin.envs.match_env import MatchEnv
 from baldwin.envs.matches import Matches, Turn, process_loop
 from baldwin.envs.one_player import PLAYER, GymnasiumWorld
 from baldwin.envs.opponent_envs import OpponentEnvs
-from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, make_world
+from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, as_parallel, make_world
 from baldwin.envs.pong_world import PongWorld
 from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.errors import EnvironmentFailure
@@ -154,6 +160,111 @@ def test_pettingzoos_own_tests_pass_on_the_way_back() -> None:
         api_test(as_aec(ParallelWorld(_find_module(PARALLEL[2]).parallel_env(max_cycles=20))), num_cycles=100)
 
 
+WORLDS: dict[str, Callable[[], World]] = {
+    "pong": PongWorld,
+    "two-rate-pong": lambda: PongWorld(frames=(1, 4), delay=1),
+    "push": lambda: make_world(PARALLEL[2], max_cycles=20),
+    "tic-tac-toe": lambda: make_world(TURNS[0]),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_pettingzoos_tests_of_parallel_environments_and_of_seeds_pass(name: str) -> None:
+    from pettingzoo.test import parallel_api_test, parallel_seed_test, seed_test
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if name != "tic-tac-toe":  # which draws any action, and an illegal one ends the game for both
+            parallel_api_test(as_parallel(WORLDS[name]()), num_cycles=150)
+            parallel_seed_test(lambda: as_parallel(WORLDS[name]()), num_cycles=30)
+        seed_test(lambda: as_aec(WORLDS[name]()), num_cycles=60)
+
+
+class Leaving(ParallelEnv):  # type: ignore[misc]
+    """Player n goes after n + 2 steps: the even ones by an end, the odd ones by a limit. An observation has the step and the last action."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "leaving"}
+
+    def __init__(self) -> None:
+        self.possible_agents = ["a", "b", "c"]
+        self._observation, self._action = spaces.Box(0, 9, (2,), np.float32), spaces.Discrete(3)
+
+    def observation_space(self, agent: str) -> Any:
+        return self._observation
+
+    def action_space(self, agent: str) -> Any:
+        return self._action
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents, self._now = list(self.possible_agents), 0
+        return {agent: np.zeros(2, np.float32) for agent in self.agents}, {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        assert set(actions) == set(self.agents)
+        self._now += 1
+        playing = self.agents
+        place = {agent: n for n, agent in enumerate(self.possible_agents)}
+        gone = {agent: self._now == place[agent] + 2 for agent in playing}
+        self.agents = [agent for agent in playing if not gone[agent]]
+        return (
+            {agent: np.array([self._now, actions[agent]], np.float32) for agent in playing},
+            {agent: float(10 * place[agent] + actions[agent]) for agent in playing},
+            {agent: gone[agent] and place[agent] % 2 == 0 for agent in playing},
+            {agent: gone[agent] and place[agent] % 2 == 1 for agent in playing},
+            {agent: {} for agent in playing},
+        )
+
+    def render(self) -> None:
+        """Nothing to see."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+@pytest.mark.parametrize("asked", [["a", "b", "c"], ["b"], ["c", "a"]], ids=str)
+def test_players_of_a_parallel_game_may_end_at_different_times(asked: list[str]) -> None:
+    """The others go on, whether somebody plays those that are gone or the world's script did."""
+    matches = Matches()
+    matches.begin(0, ParallelWorld(Leaving()), 0, asked)
+    found = play_out(matches)
+    assert not matches.failures
+    for name in asked:
+        steps, n = found[Turn(0, name)][1:], "abc".index(name)
+        assert [float(step.reward[0]) for step in steps] == [10.0 * n] * (n + 2)
+        assert [step.over for step in steps] == [False] * (n + 1) + [True]
+        assert (steps[-1].terminated, steps[-1].truncated) == (n % 2 == 0, n % 2 == 1)
+        assert matches.controller(Turn(0, name)).result() == {"score": 10.0 * n * (n + 2)}
+    matches.close()
+
+
+def test_a_parallel_game_there_and_back_is_itself() -> None:
+    plain, back = Leaving(), as_parallel(ParallelWorld(Leaving()))
+    for one, other in zip(plain.reset(seed=1)[0].items(), back.reset(seed=1)[0].items(), strict=True):
+        assert one[0] == other[0]
+        assert equal(one[1], other[1])
+    while plain.agents:
+        actions = {agent: len(plain.agents) % 3 for agent in plain.agents}
+        one, other = plain.step(actions), back.step(actions)
+        assert plain.agents == back.agents
+        assert one[1:4] == other[1:4]
+        assert all(equal(one[0][agent], other[0][agent]) for agent in actions)
+    back.reset()
+    with pytest.raises(EnvironmentFailure, match="expected actions of a, b, c; c has none"):
+        back.step({"a": 0, "b": 0})
+    back.close()
+
+
+def test_who_waits_in_a_parallel_environment_is_told_so() -> None:
+    env = as_parallel(make_world(TURNS[0]))
+    _, infos = env.reset(seed=0)
+    assert [infos[agent]["decides"] for agent in env.agents] == [True, False]
+    seen, rewards, _, _, infos = env.step({"player_1": 4, "player_2": 0})  # the other one's action counts for nothing
+    assert [infos[agent]["decides"] for agent in env.agents] == [False, True]
+    assert (rewards, seen["player_2"].sum()) == ({"player_1": 0.0, "player_2": 0.0}, 1)
+    assert infos["player_2"]["action_mask"].tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1]
+    env.close()
+
+
 def test_connect_four_as_a_one_player_environment_masks_full_columns() -> None:
     spec = check_env(EnvConfig(id="pettingzoo:classic.connect_four_v3"))
     assert spec.action_space == spaces.Discrete(7)
@@ -193,13 +304,31 @@ def test_opponents_play_the_players_they_are_given() -> None:
     env.close()
 
 
+async def go_wrong(trouble: str) -> Any:
+    """What may happen at any await, in a world or in a controller."""
+    if trouble == "raise":
+        raise RuntimeError("the market burns")
+    if trouble == "cancel":
+        raise asyncio.CancelledError
+    if trouble == "hang":
+        await asyncio.Event().wait()
+    while trouble == "hold":  # whoever cancels it, and however often
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
 class Market(World):
-    """Players who decide at paces of their own; what goes wrong, and where, is told to it."""
+    """Players who decide at paces of their own; what goes wrong, and where, is told to it.
+
+    `trouble` is of the tick at one of its awaits, of a controller before or after one of its calls (`before-raise`, `after-hang`), or of
+    the match's close().
+    """
 
     def __init__(self, count: int, trouble: str = "", at: int = 0, length: int = 12) -> None:
         self.players = [Player(f"p{n}", spaces.Discrete(2), spaces.Discrete(2)) for n in range(count)]
-        self._trouble, self._at, self._length = trouble, at, length
-        self.closed = 0
+        self._where, _, self._trouble = trouble.rpartition("-")
+        self._at, self._length = at, length
+        self.closed = self._calls = 0
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         seats = [Seat(name) for name in players]
@@ -209,8 +338,20 @@ class Market(World):
             def close(self) -> None:
                 world.closed += 1
                 super().close()
+                if world._trouble == "close":
+                    raise OSError("the market does not close")
 
-        return Closing(seats, [self._tick(seats, np.random.default_rng(seed)), self._idle()])
+        return Closing([Troubled(seat, self) for seat in seats], [self._tick(seats, np.random.default_rng(seed)), self._idle()])
+
+    async def call(self, step: Coroutine[Any, Any, Step]) -> Step:
+        """A call of one of the controllers."""
+        self._calls += 1
+        if not self._where or self._calls <= self._at:
+            return await step
+        if self._where == "after":
+            await step
+        step.close()
+        return cast("Step", await go_wrong(self._trouble))
 
     async def _idle(self) -> None:
         for _ in range(3):
@@ -238,20 +379,51 @@ class Market(World):
             seat.show(self._length, terminated=True)
 
     async def _go_wrong(self, seat: Seat) -> None:
-        if self._trouble == "raise":
-            raise RuntimeError("the market burns")
-        if self._trouble == "cancel":
-            raise asyncio.CancelledError
-        if self._trouble == "hang":
-            await asyncio.Event().wait()
+        if self._where:
+            return
         if self._trouble == "twice":
             seat._chosen.put_nowait(0)
+        if self._trouble == "again":
+            seat.show(0)
+        await go_wrong(self._trouble)
 
 
-def play_out(matches: Matches, steps: int = 400) -> dict[Turn, list[Step]]:
+class Troubled:
+    """A seat whose calls the world may spoil."""
+
+    def __init__(self, seat: Seat, world: Market) -> None:
+        self._seat, self._world, self.player = seat, world, seat.player
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._seat, name)
+
+    async def start(self) -> Step:
+        return await self._world.call(self._seat.start())
+
+    async def act(self, action: Any) -> Step:
+        return await self._world.call(self._seat.act(action))
+
+
+class Shuffled(asyncio.SelectorEventLoop):
+    """An event loop that runs what is ready in an order drawn from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._rng = random.Random(seed)
+
+    def _run_once(self) -> None:
+        ready = list(self._ready)  # type: ignore[attr-defined]
+        self._rng.shuffle(ready)
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._ready.extend(ready)  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+
+def play_out(matches: Matches, steps: int = 400, between: Callable[[int], None] = lambda step: None) -> dict[Turn, list[Step]]:
     found: dict[Turn, list[Step]] = {}
     new = matches.act({})
-    for _ in range(steps):
+    for number in range(steps):
+        between(number)
         for turn, step in new.items():
             found.setdefault(turn, []).append(step)
         if not matches.going_on:
@@ -283,26 +455,133 @@ def test_every_frame_is_counted_once_for_every_player(count: int) -> None:
     assert descriptors() <= before
 
 
-@settings(max_examples=60, deadline=None)
+OF_TICKS = ["raise", "cancel", "hang", "hold", "silence", "twice", "again"]
+OF_CALLS = [f"{where}-{what}" for where in ("before", "after") for what in ("raise", "cancel", "hang", "hold", "none")]
+
+
+@settings(max_examples=150, deadline=None)
 @given(
     count=st.sampled_from([1, 2, 5, 50]),
-    trouble=st.sampled_from(["raise", "cancel", "hang", "silence", "twice"]),
+    trouble=st.sampled_from([*OF_TICKS, *OF_CALLS, "outside", "close"]),
     at=st.integers(0, 40),
     seed=st.integers(0, 99),
 )
 def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, trouble: str, at: int, seed: int) -> None:
-    before = descriptors()
-    matches = Matches(deadline=0.05)
+    """Wherever it comes from: the world, a controller, or someone who cancels a task. Nothing is left behind, in whatever order tasks run."""
+    before, loop = descriptors(), Shuffled(seed)
+    with patch("baldwin.envs.matches.process_loop", lambda: loop):
+        matches = Matches(deadline=0.05)
     good, bad = Market(2), Market(count, trouble, at)
     matches.begin(0, good, seed, ["p0", "p1"])
     matches.begin(1, bad, seed, [player.name for player in bad.players])
-    found = play_out(matches)
+
+    def cancel(step: int) -> None:
+        if trouble == "outside" and step == at % 10:
+            running = matches._running[1]
+            tasks = [task for task in (*running.ticks, *running.turns.values()) if not task.done()]
+            for task in random.Random(seed).sample(tasks, min(1, len(tasks))):
+                task.cancel()
+
+    found = play_out(matches, between=cancel)
     assert {turn for turn, steps in found.items() if steps[-1].over} >= {Turn(0, "p0"), Turn(0, "p1")}
     told = {turn.player for turn, steps in found.items() if turn.match == 1 and steps[-1].over}
     assert (1 in matches.failures) != (len(told) == count)  # it fails, or everybody is told
-    matches.close()
+    assert 0 not in matches.failures
+    if trouble == "again" and len(told) < count:
+        assert "has not answered the turn before" in matches.failures[1]
+    held = trouble.endswith("hold") and len(told) < count
+    with pytest.raises(EnvironmentFailure, match=r"did not end|failed in close") if held or trouble == "close" else nullcontext():
+        matches.close()
     assert (good.closed, bad.closed) == (1, 1)
+    assert not asyncio.all_tasks(loop)
+    loop.close()
     assert descriptors() <= before
+
+
+def test_a_coroutine_that_holds_on_to_one_cancellation_may_clean_up() -> None:
+    cleaned: list[str] = []
+
+    class Tidy(Market):
+        async def _idle(self) -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.sleep(0)
+                cleaned.append("up")
+
+    matches = Matches()
+    matches.begin(0, Tidy(1), 0, ["p0"])
+    matches.act({})
+    matches.close()
+    assert cleaned == ["up"]
+
+
+class Broken(Market):
+    """A world whose matches are not as they should be."""
+
+    def reset(self, seed: int, players: Sequence[str]) -> Any:
+        whole = super().reset(seed, players)
+        whole.close()
+        return {
+            "nothing": None,
+            "no controllers": SimpleNamespace(ticks=(), close=lambda: None),
+            "nobody": SimpleMatch([]),
+            "no start": SimpleMatch([SimpleNamespace(player=name) for name in players]),  # type: ignore[misc]
+        }[self._trouble]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ("nothing", "the match did not begin: .*no attribute 'controllers'"),
+        ("no controllers", "the match did not begin: .*no attribute 'controllers'"),
+        ("nobody", "the match did not begin: expected controllers of p0; got those of nobody"),
+        ("no start", "the match failed: .*no attribute 'start'"),
+    ],
+)
+def test_a_match_that_is_none_is_one_failure(trouble: str, why: str) -> None:
+    matches = Matches()
+    matches.begin(1, Market(1), 0, ["p0"])
+    try:
+        matches.begin(0, Broken(1, trouble), 0, ["p0"])
+        matches.act({}, [Turn(0, "p0")])
+        reason = matches.failures[0]
+    except EnvironmentFailure as error:
+        reason = str(error)
+    assert re.search(why, reason)
+    assert len(play_out(matches)[Turn(1, "p0")]) > 1
+    matches.close()
+    assert not asyncio.all_tasks(process_loop())
+
+
+def test_a_match_that_cannot_be_ended_costs_the_next_one_of_its_number_only() -> None:
+    matches, world = Matches(deadline=0.05), Market(1, "close")
+    matches.begin(1, Market(1), 0, ["p0"])
+    matches.begin(0, world, 0, ["p0"])
+    with pytest.raises(EnvironmentFailure, match=r"the match failed in close\(\): OSError: the market does not close"):
+        matches.begin(0, Market(1), 1, ["p0"])
+    matches.begin(0, Market(1), 2, ["p0"])
+    assert {turn.match for turn in play_out(matches)} == {0, 1}
+    matches.close()
+
+
+def test_an_end_that_comes_while_a_player_decides_is_told_when_it_has_decided() -> None:
+    class Early(Market):
+        async def _tick(self, seats: list[Seat], rng: np.random.Generator) -> None:
+            for seat in seats:
+                seat.show(0)
+            await seats[0].action()
+            for seat in seats:
+                seat.show(0, terminated=True)
+
+    matches = Matches()
+    matches.begin(0, Early(2), 0, ["p0", "p1"])
+    matches.act({})
+    assert list(matches.act({Turn(0, "p0"): 0})) == [Turn(0, "p0")]
+    assert matches.waiting == [Turn(0, "p1")]
+    assert matches.act({Turn(0, "p1"): 0})[Turn(0, "p1")].terminated
+    assert not matches.failures
+    matches.close()
 
 
 class Bare(World):

@@ -32,6 +32,7 @@ from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
 from baldwin.runs.run import Run
 from examples.live_pong import LivePong
+from tests.patience import wait_until
 from tests.runs.tools import train_run
 
 FAST = 600.0  # frames a second
@@ -166,9 +167,17 @@ def test_a_message_that_is_too_large_ends_that_match_alone() -> None:
             socket.send(json.dumps({"type": "hello", "version": 1, "token": "x" * (2 << 20)}))
             with pytest.raises(Exception, match="1009"):
                 socket.recv(60)
+            socket.close()
+        with connect(url) as socket:  # the same in the middle of a match
+            socket.send(json.dumps({"type": "hello", "version": 1, "token": ""}))
+            socket.recv(60)
+            socket.send(json.dumps({"type": "begin", "seed": 1, "players": ["left"]}))
+            socket.send("x" * (2 << 20))
+            wait_until(lambda: server.counts["too_large"] == 2)
         other.step(1)
         other.close()
-        assert server.counts["lost"] >= 1
+        wait_until(lambda: server.counts["lost"] == 1)  # of the one that was played to no end
+        assert server.report()["too_large"] == 2
 
 
 @settings(max_examples=150, deadline=None)
@@ -219,35 +228,61 @@ def test_a_connection_that_is_cut_is_a_failure_of_its_match() -> None:
         env.close()
 
 
+class ServerProcess:
+    """A live world in a process of its own."""
+
+    def __init__(self) -> None:
+        self._start("0")
+
+    def _start(self, port: str) -> None:
+        command = [sys.executable, "-m", "examples.live_pong", port, "200"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+
+    def restart(self) -> None:
+        """Kill it and start it again at the same address."""
+        self.kill()
+        self._start(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 @pytest.fixture
-def server_process() -> Iterator[str]:
-    process = subprocess.Popen([sys.executable, "-m", "examples.live_pong", "0", "200"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    yield process.stdout.readline().strip()
+def server_process() -> Iterator[ServerProcess]:
+    process = ServerProcess()
+    yield process
     process.kill()
-    process.wait()
+
+
+LIVE_RUN = [
+    "algorithm.name=ppo",
+    "algorithm.actor_lag=1",
+    "algorithm.n_envs=4",
+    "algorithm.block=2",
+    "algorithm.rollout_length=16",
+    "algorithm.steps_per_epoch=128",
+    "policy.hidden=[8]",
+    "executor.name=process",
+    "executor.workers=2",
+    "run.evaluate_every=100",
+    "run.episodes=1",
+    "stop.generations=6",
+    "executor.retries=9",
+]
+
+
+def epochs_of(path: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if "return_mean" in line]
 
 
 @pytest.mark.parametrize(("kills", "frames"), [(0, "json"), (2, "json"), (2, "packed")])
-def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, kills: int, frames: str, tmp_path: Path) -> None:
+def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: ServerProcess, kills: int, frames: str, tmp_path: Path) -> None:
     """A worker that dies takes its matches with it: its segment fails, and the next one begins new ones."""
-    options = [
-        f"env.id=live:{server_process}",
-        f"env.kwargs={{frames: {frames}}}",
-        "algorithm.name=ppo",
-        "algorithm.actor_lag=1",
-        "algorithm.n_envs=4",
-        "algorithm.block=2",
-        "algorithm.rollout_length=16",
-        "algorithm.steps_per_epoch=128",
-        "policy.hidden=[8]",
-        "executor.name=process",
-        "executor.workers=2",
-        "run.evaluate_every=100",
-        "run.episodes=1",
-        "stop.generations=6",
-        "executor.retries=9",
-    ]
+    options = [f"env.id=live:{server_process.url}", f"env.kwargs={{frames: {frames}}}", *LIVE_RUN]
     killed: list[int] = []
 
     def kill(run: Run, line: dict[str, float]) -> None:
@@ -259,6 +294,29 @@ def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: str, kills:
     run = train_run(load_config(None, [], options), tmp_path / "run", watchers=[kill])
     assert run.algorithm.version == 6
     assert len(killed) == kills
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    failed = sum(line.get("failed_segments", 0) for line in lines)
+    epochs = epochs_of(tmp_path / "run")
+    failed = sum(line["failed_segments"] for line in epochs)
     assert (failed > 0) == bool(kills)
+    assert all(0 < line["latency_ms_p50"] <= line["latency_ms_p95"] <= line["latency_ms_p99"] for line in epochs)
+    assert all(line["replaced_turns"] >= 0 for line in epochs)
+
+
+@pytest.mark.parametrize("frames", ["json", "packed"])
+def test_a_world_that_is_killed_and_started_again_costs_segments_and_not_the_run(
+    server_process: ServerProcess, frames: str, tmp_path: Path
+) -> None:
+    """Twice, between two updates; what is collected meanwhile fails, and the next matches begin in the new world."""
+    restarts: list[float] = []
+
+    def restart(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line and len(restarts) < 2:
+            server_process.restart()
+            restarts.append(line["env_steps"])
+
+    options = [f"env.id=live:{server_process.url}", f"env.kwargs={{frames: {frames}}}", *LIVE_RUN]
+    run = train_run(load_config(None, [], options), tmp_path / "run", watchers=[restart])
+    assert run.algorithm.version == 6
+    assert len(restarts) == 2
+    failed = [line["failed_segments"] for line in epochs_of(tmp_path / "run")]
+    assert sum(failed[1:]) > 0
+    assert failed[-1] == 0

@@ -10,6 +10,7 @@ import pytest
 
 from baldwin.envs import EnvConfig, check_env, make_vector_env
 from baldwin.envs.backends import describe
+from baldwin.envs.match_env import MatchEnv
 from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pong import (
     BALL,
@@ -144,10 +145,43 @@ def test_the_script_beats_chance_and_loses_only_to_steep_balls() -> None:
 def test_a_result_is_score_win_and_behaviour() -> None:
     made = games()
     made.score[:], made.frames[:], made.moves[:] = [[12, 8]], 100, [[30, 100]]
-    assert result(made, 0, LEFT) == {"score": 0.6, "win": 1.0, "points": (12, 8), "behaviour": {"busy": 0.3, "lazy": 0.7}}
+    made.decisions[:], made.stops[:] = [[50, 100]], [[10, 0]]
+    assert result(made, 0, LEFT) == {"score": 0.6, "win": 1.0, "points": (12, 8), "behaviour": {"lazy": 0.2, "busy": 0.3}}
     assert result(made, 0, RIGHT)["score"] == pytest.approx(0.4)
     made.score[:] = 10
     assert result(made, 0, RIGHT)["win"] == 0.5
+
+
+def test_lazy_counts_decisions_and_busy_counts_frames() -> None:
+    """A bat that is held against a wall is neither: it does not move, though nobody decided to stop."""
+    made = games()
+    for actions in 25 * [[UP, STOP]] + 15 * [[STOP, DOWN]]:
+        made.count_decisions(np.array([LEFT]), actions[:1], np.array([0]))
+        made.count_decisions(RIGHT, actions[1])
+        made.step([actions])
+    frames_to_wall = 19  # (160 - 15) / 2 = 72.5 at 4 a frame
+    assert result(made, 0, LEFT)["behaviour"] == {"lazy": 15 / 40, "busy": frames_to_wall / 40}
+    assert result(made, 0, RIGHT)["behaviour"] == {"lazy": 25 / 40, "busy": 15 / 40}
+    made.begin([0], np.zeros(1, np.uint64))
+    assert result(made, 0, LEFT)["behaviour"] == {"lazy": 0.0, "busy": 0.0}
+
+
+def test_the_script_is_never_lazy_and_a_decision_of_several_frames_counts_once() -> None:
+    world = PongWorld(frames=(4, 4), delay=2)
+    env = MatchEnv(world, "left")
+    env.reset(seed=1)
+    actions, over = [STOP, UP, UP, DOWN], False
+    while not over:
+        for action in actions:
+            *_, over, _, info = env.step(action)
+            if over:
+                break
+    games_played = world.games
+    assert abs(int(games_played.decisions[0, LEFT]) - int(games_played.frames[0]) / 4) <= 1
+    assert info["result"]["behaviour"]["lazy"] == pytest.approx(0.25, abs=0.01)
+    assert info["result"]["behaviour"]["lazy"] + info["result"]["behaviour"]["busy"] != pytest.approx(1, abs=0.01)
+    assert result(games_played, 0, RIGHT)["behaviour"]["lazy"] == 0
+    env.close()
 
 
 def test_numbers_are_uniform_and_differ_by_seed_and_counter() -> None:
@@ -190,6 +224,7 @@ def test_the_backend_is_the_match(name: str) -> None:
         frames = max(frames, int(one.elapsed.max()))
         over = ids[one.terminated]
         ended += len(over)
+        assert [fast.result(n) for n in over] == [slow.result(n) for n in over]  # type: ignore[attr-defined]
         if len(over):
             np.testing.assert_array_equal(fast.reset(over)[VECTOR], slow.reset(over)[VECTOR])
     assert not slow.failures

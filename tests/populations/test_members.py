@@ -269,8 +269,8 @@ def test_what_the_environment_tells_is_among_the_results(tmp_path: Path) -> None
     (found,) = job(sections_of(config), tmp_path, episodes=5).run(None)  # type: ignore[arg-type]
     lazy, busy, score = (found.arrays[RESULT + name] for name in ("lazy", "busy", "score"))
     assert lazy.shape == busy.shape == score.shape == (5,)
-    assert (lazy + busy).tolist() == pytest.approx([1.0] * 5)
-    assert ((score >= 0) & (score <= 1)).all()
+    assert all(((values >= 0) & (values <= 1)).all() for values in (lazy, busy, score))
+    assert (lazy + busy <= 1 + 1e-6).all()  # a bat that is held against a wall is neither
 
 
 def test_members_are_compared_by_the_same_weights_of_rewards(tmp_path: Path) -> None:

@@ -286,8 +286,10 @@ def test_nsga2_keeps_the_front(quiet: RunsWhenAsked) -> None:
     objectives = np.array([[m["results"]["score"] + m["results"][name] for name in ("lazy", "busy")] for m in found["members"]])
     ids = [m["id"] for m in found["members"]]
     assert sorted(front(run.directory.path)) == sorted(ids[n] for n in pareto.pareto_front(objectives))
-    volumes = [row["hypervolume"] for row in lines(run.directory.path) if "hypervolume" in row]
-    assert all(later >= earlier - 1e-12 for earlier, later in pairwise(volumes))
+    rows = [row for row in lines(run.directory.path) if "hypervolume" in row]
+    for earlier, later in pairwise(rows):
+        cut = later["front"] == len(found["members"])  # a front that is larger than the population loses members by crowding
+        assert cut or later["hypervolume"] >= earlier["hypervolume"] - 1e-12
 
 
 def test_the_ends_of_the_front_are_filmed(quiet: RunsWhenAsked, tmp_path: Path) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 
+from baldwin.errors import EnvironmentFailure
 from baldwin.networks import ActionMap, GreedyPolicy, PolicyConfig, make_network
-from baldwin.observations import describe_observations
+from baldwin.observations import VECTOR, describe_observations
+from baldwin.opponents import script_policy
 from baldwin.ops.moments import Moments
 from baldwin.rollout.opponent_policies import PoolPolicies
+from baldwin.rollout.scripts import script_of
 
 ACTIONS = spaces.Discrete(3)
 SPACE = spaces.Dict({"camera": spaces.Box(0, 255, (1, 8, 8), np.uint8), "speed": spaces.Box(-1, 1, (2,), np.float32)})
@@ -45,7 +49,7 @@ def test_rows_play_as_single_policies_with_their_own_memory_and_frames() -> None
     for step in range(60):
         begin = np.flatnonzero((rng.random(5) < 0.2) | (step == 0))
         members[begin] = rng.integers(1, 3, len(begin))
-        pool.begin(begin)
+        pool.begin(begin, begin)
         for row in begin.tolist():
             single[row] = GreedyPolicy(POLICY, spec, ACTIONS, {"params": params[int(members[row])], "obs_moments": moments})
         rows = np.flatnonzero(rng.random(5) < 0.6)
@@ -58,3 +62,51 @@ def test_rows_play_as_single_policies_with_their_own_memory_and_frames() -> None
         assert found.tolist() == expected
         chosen += expected
     assert len(set(chosen)) > 1
+
+
+def script_pool(script: str, space: spaces.Space[Any], rows: int = 4) -> PoolPolicies:
+    act = ActionMap(space, "clip")
+    policy = script_policy(f"script:{script}")
+
+    def no_network(number: int, width: int) -> Any:
+        raise AssertionError("a script has no network")
+
+    return PoolPolicies(
+        no_network, describe_observations(spaces.Box(-1, 1, (2,)), "x"), act, 0, rows, lambda number: script_of(policy, act)
+    )
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(5, start=2), spaces.Box(-2, 3, (2,)), spaces.MultiDiscrete([2, 3])], ids=str)
+def test_random_scripts_draw_by_the_match_and_the_moment(space: spaces.Space[Any]) -> None:
+    """Whoever else decides at the same time, and in whatever row they sit."""
+    together, alone = script_pool("random", space), script_pool("random", space)
+    seen, ones = {VECTOR: np.zeros((4, 2), np.float32)}, np.ones(4, np.int64)
+    together.begin(np.arange(4), np.array([7, 8, 7, 9]))
+    alone.begin(np.array([3]), np.array([7]))
+    drawn = np.stack([together.act(ones, seen, np.arange(4)) for _ in range(30)])
+    single = np.concatenate([alone.act(ones[:1], {VECTOR: seen[VECTOR][:1]}, np.array([3])) for _ in range(30)])
+    assert all(space.contains(action) for row in drawn for action in row)
+    np.testing.assert_array_equal(drawn[:, 0], drawn[:, 2])
+    np.testing.assert_array_equal(drawn[:, 0], single)
+    assert not np.array_equal(drawn[:, 0], drawn[:, 1])
+    together.begin(np.array([1]), np.array([7]))
+    np.testing.assert_array_equal(together.act(ones[:1], {VECTOR: seen[VECTOR][:1]}, np.array([1]))[0], drawn[0, 0])
+
+
+def test_random_scripts_take_legal_actions() -> None:
+    legal = np.array([0, 1, 0, 1, 0], np.bool_)
+    script = script_of(script_policy("script:random"), ActionMap(spaces.Discrete(5), "clip"))
+    assert script is not None
+    assert {int(script(None, legal, np.random.default_rng(n))) for n in range(40)} == {1, 3}
+
+
+def test_scripts_of_a_user_see_what_the_player_sees_and_their_mistakes_are_named() -> None:
+    seen = {VECTOR: np.array([[1, 1], [-1, 1]], np.float32)}
+    rows, ones = np.array([2, 0]), np.ones(2, np.int64)
+    assert script_pool("tests.toys.scripts:says_what_it_sees", spaces.Discrete(2)).act(ones, seen, rows).tolist() == [1, 0]
+    with pytest.raises(EnvironmentFailure, match=r"opponent script:tests.toys.scripts:raises failed: IndexError"):
+        script_pool("tests.toys.scripts:raises", spaces.Discrete(2)).act(ones, seen, rows)
+    with pytest.raises(EnvironmentFailure, match=r"opponent script:tests.toys.scripts:says_nothing failed"):
+        script_pool("tests.toys.scripts:says_nothing", spaces.Discrete(2)).act(ones, seen, rows)
+    with pytest.raises(EnvironmentFailure, match=r"expected an action in Discrete\(2, start=5\); got"):
+        script_pool("tests.toys.scripts:says_what_it_sees", spaces.Discrete(2, start=5)).act(ones, seen, rows)

@@ -129,7 +129,7 @@ def test_a_run_may_begin_with_the_policy_of_another(quiet: RunsWhenAsked, tmp_pa
     assert league_table(run.directory.path)["players"][1:3] == [str(folder / "a"), str(folder / "b")]
     with pytest.raises(ConfigError, match=r"the policy of .* has another policy.hidden: members have the network"):
         build(small("pong-pool", f"opponents.pool=[{path}]", "policy.hidden=[9]"))
-    with pytest.raises(ConfigError, match="expected script or run directories; no run in 'nowhere'"):
+    with pytest.raises(ConfigError, match="expected script, script:NAME or run directories; no run in 'nowhere'"):
         build(small("pong-pool", "opponents.pool=[nowhere]"))
 
 

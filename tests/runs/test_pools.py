@@ -109,7 +109,7 @@ def test_the_games_of_a_block_travel_with_its_first_outcome() -> None:
     outcomes = job.run(worker)
     assert [GAMES in o.arrays for o in outcomes] == [True, False, False, False]
     games = outcomes[0].arrays[GAMES]
-    assert games.shape == (8, 2)  # four individuals, two episodes each
+    assert games.shape == (8, 3)  # four individuals, two episodes each
     assert set(games[:, 0]) == {0.0}
     np.testing.assert_allclose(games[:, 1].reshape(4, 2).mean(1), [o.scalar for o in outcomes])
     worker.close()
@@ -139,3 +139,67 @@ def test_the_journal_rebuilds_what_three_workers_did_in_any_order(kind: str, tmp
     assert run.last["failed"] == 0
     assert run.last["opponents"] == 3
     assert policy_hash(rebuild(run.directory, run.algorithm.version)) == run.params_sha256()
+
+
+SCRIPTS = "[script, 'script:random', 'script:tests.toys.scripts:says_what_it_sees']"
+
+
+def test_scripts_by_name_are_members_of_the_pool(tmp_path: Path) -> None:
+    """Drawn by weights, and the same with any number of workers: what a script draws is a function of the match and the moment."""
+    scripts = [f"opponents={{pool: {SCRIPTS}, choice: given, weights: [1, 3, 2], snapshot: null}}"]
+    runs = {}
+    for workers in (1, 3):
+        options = [*SETTINGS["es-duel"], *RUN, *scripts, "executor.name=process", f"executor.workers={workers}"]
+        runs[workers] = train_run(load_config(None, [], options), tmp_path / str(workers))
+    assert runs[1].params_sha256() == runs[3].params_sha256()
+    table = league_table(tmp_path / "1")
+    assert table["players"] == ["script", "script:random", "script:tests.toys.scripts:says_what_it_sees", "learner"]
+    games, rates = (np.array(table[name])[-1, :3] for name in ("games", "win_rate"))
+    assert games[1] > games[2] > games[0] > 0
+    assert rates[2] < 0.5 < rates[1] + 0.2  # nobody beats the one that is always right
+    assert policy_hash(rebuild(runs[1].directory, runs[1].algorithm.version)) == runs[1].params_sha256()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("script:", r"expected script \(the world's own\), script:random"),
+        ("script:randm", r"expected script \(the world's own\), script:random or script:package.module:function"),
+        ("script:tests.toys.nothing:f", "cannot import 'tests.toys.nothing'"),
+        ("script:tests.toys.scripts:f", "'tests.toys.scripts' has no function 'f'"),
+    ],
+)
+def test_scripts_that_are_not_there_are_named(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(load_config(None, [], [*SETTINGS["es-duel"], *RUN, f"opponents.pool=['{name}']"]))
+
+
+def test_scripts_of_a_users_modules_are_foreign_code() -> None:
+    assert load_config(None, [], [*SETTINGS["es-duel"], f"opponents.pool={SCRIPTS}"]).foreign_code() == [
+        "env.id=tests.toys.duels:Duel",
+        "opponents.pool=script:tests.toys.scripts:says_what_it_sees",
+    ]
+
+
+DQN = [
+    "algorithm.name=dqn",
+    "algorithm.start_steps=16",
+    "algorithm.batch_size=8",
+    "algorithm.buffer_size=500",
+    "algorithm.steps_per_epoch=64",
+]
+LEAGUE = [*PPO, "population.name=league", "population.steps=96", "population.main=1", "population.episodes=2"]
+
+
+@pytest.mark.parametrize("kind", ["ppo", "dqn", "es-duel", "cem-rl", "league"])
+def test_who_won_is_what_the_world_says(kind: str, tmp_path: Path) -> None:
+    """Although half of the returns are negative: on segments, whole episodes of evolution and of hybrids, and matches of a league."""
+    own = {"ppo": PPO, "dqn": DQN, "league": LEAGUE}.get(kind) or SETTINGS[kind]
+    pool = [] if kind == "league" else [POOL, "opponents.snapshot=null"]
+    options = [*own, *DUEL, *RUN, *pool, "env.id=tests.toys.duels:AlwaysWon"]
+    train_run(load_config(None, [], options), tmp_path / "run")
+    table = league_table(tmp_path / "run")
+    games, rates = np.array(table["games"]), np.array(table["win_rate"])
+    assert games.sum() > 3
+    assert set(rates[games > 0]) == {0.0, 1.0}
+    assert kind == "league" or rates[-1, 0] == 1.0

@@ -12,7 +12,7 @@ class ByFunction:
     def __init__(self, choose: Callable[[Any], Any]) -> None:
         self._choose = choose
 
-    def begin(self, rows: Any) -> None: ...
+    def begin(self, rows: Any, seeds: Any) -> None: ...
 
     def act(self, members: Any, obs: Any, rows: Any) -> Any:
         return self._choose(obs)
