@@ -114,7 +114,7 @@ class Mixture(NamedTuple):
 
 
 @dataclass(slots=True)
-class Member:
+class PoolMember:
     """One of the pool. The world's own script has no policy, other scripts only their name."""
 
     number: int
@@ -141,11 +141,11 @@ class OpponentPool:
         """`policies`: names and arrays of those of `pool` that are no scripts, in order."""
         self._config = config
         given = iter(policies)
-        self.members: list[Member] = []
+        self.members: list[PoolMember] = []
         for name in config.pool:
             number = SCRIPT if name == OWN_SCRIPT else len(self.members) + 1
             policy = script_policy(name) if is_script(name) else next(given)[1]
-            self.members.append(Member(number, name, {key: np.array(array) for key, array in policy.items()}))
+            self.members.append(PoolMember(number, name, {key: np.array(array) for key, array in policy.items()}))
         self._weights = dict(zip((member.number for member in self.members), config.weights, strict=False))
         self._next = 1 + max(member.number for member in self.members)
         self._recent: dict[int, list[float]] = {}
@@ -153,7 +153,7 @@ class OpponentPool:
         self._shared: set[int] = set()
 
     @property
-    def active(self) -> list[Member]:
+    def active(self) -> list[PoolMember]:
         """Members that may be chosen."""
         return [member for member in self.members if member.active]
 
@@ -175,7 +175,7 @@ class OpponentPool:
         }
         return Mixture(np.array([member.number for member in active]), choices[self._config.choice]())
 
-    def _given(self, active: Sequence[Member]) -> NDArray[np.float64]:
+    def _given(self, active: Sequence[PoolMember]) -> NDArray[np.float64]:
         """Weights of those of the pool; all alike where nobody who has one is left."""
         weights = np.array([self._weights.get(member.number, 0.0) for member in active])
         return np.asarray(weights / weights.sum()) if weights.any() else league.uniform(len(active))
@@ -192,7 +192,7 @@ class OpponentPool:
         rates = {number: self._rate(number) for number in self._recent}
         games = {number: len(scores) for number, scores in self._recent.items()}
         arrays = {key: np.array(array) for key, array in policy.items()}
-        self.members.append(Member(self._next, f"step {steps:,}", arrays, steps, rates=rates, games=games))
+        self.members.append(PoolMember(self._next, f"step {steps:,}", arrays, steps, rates=rates, games=games))
         self._next += 1
         self._last_snapshot = steps
         while len(self.active) > self._config.capacity and (rivals := [m for m in self.active if m.number != SCRIPT][:-1]):
@@ -283,7 +283,7 @@ class OpponentPool:
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
         self.members = [
-            Member(
+            PoolMember(
                 int(m["number"]),
                 str(m["name"]),
                 dict(m["policy"]),

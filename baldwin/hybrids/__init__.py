@@ -10,7 +10,7 @@ from baldwin.hybrids.asynchronous import (
 )
 from baldwin.hybrids.config import HybridConfig, HybridSACConfig, HybridTD3Config
 from baldwin.hybrids.hybrid import HybridAlgorithm
-from baldwin.hybrids.synchronous import CEMRLConfig, PCEMRLConfig, SynchronousConfig, SynchronousHybrid
+from baldwin.hybrids.synchronous import CEMRLConfig, PCEMRLConfig, SynchronousHybrid, SynchronousHybridConfig
 
 __all__ = [
     "ACEMRLConfig",
@@ -24,7 +24,7 @@ __all__ = [
     "HybridTD3Config",
     "OnePlusOneRLConfig",
     "PCEMRLConfig",
-    "SynchronousConfig",
     "SynchronousHybrid",
+    "SynchronousHybridConfig",
     "register_asynchronous",
 ]

@@ -45,7 +45,7 @@ class HybridCEMConfig(CEMUpdateConfig):
     )
 
 
-class SynchronousConfig(HybridConfig):
+class SynchronousHybridConfig(HybridConfig):
     """What both versions of CEM-RL have besides."""
 
     strategy: HybridCEMConfig = HybridCEMConfig()
@@ -86,7 +86,7 @@ class SynchronousConfig(HybridConfig):
         return self
 
 
-class CEMRLConfig(SynchronousConfig):
+class CEMRLConfig(SynchronousHybridConfig):
     """CEM-RL: one individual after the other; the critic trains before each individual that learns."""
 
     name: Literal["cem-rl"] = "cem-rl"
@@ -97,7 +97,7 @@ class CEMRLConfig(SynchronousConfig):
         return True
 
 
-class PCEMRLConfig(SynchronousConfig):
+class PCEMRLConfig(SynchronousHybridConfig):
     """P-CEM-RL: the same generation spread over workers."""
 
     renamed: ClassVar[dict[str, str]] = {"critic": "critic_schedule", "critic_chunk": "critic_steps_per_job"}
@@ -126,10 +126,10 @@ class PCEMRLConfig(SynchronousConfig):
 class SynchronousHybrid(HybridAlgorithm):
     """The distribution is updated when a generation is complete."""
 
-    config: SynchronousConfig
+    config: SynchronousHybridConfig
     counters = (*HybridAlgorithm.counters, "_last_steps", "_stage", "_n_dispatched", "_steps", "_warm_up", "_critic_was_last")
 
-    def __init__(self, strategy: CEM, config: SynchronousConfig, context: BuildContext) -> None:
+    def __init__(self, strategy: CEM, config: SynchronousHybridConfig, context: BuildContext) -> None:
         super().__init__(config, context, strategy.center)
         self.strategy = strategy
         self._n_rl = 0 if config.inheritance == "darwinian" else config.rl_individuals

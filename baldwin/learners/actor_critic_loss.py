@@ -28,7 +28,7 @@ REPORTED = ("policy_loss", "value_loss", "entropy")
 LOG_2PI = math.log(2 * math.pi)
 
 
-class Parts(NamedTuple):
+class LossParts(NamedTuple):
     """The parts of a minibatch's loss, and log-probabilities before its step."""
 
     policy_loss: float
@@ -44,13 +44,15 @@ class Weights(NamedTuple):
     entropy: float
 
 
-def combined_loss(policy_loss: PolicyLoss, log_prob: Tensor, value_loss: Tensor, entropy: Tensor, weights: Weights) -> tuple[Tensor, Parts]:
+def combined_loss(
+    policy_loss: PolicyLoss, log_prob: Tensor, value_loss: Tensor, entropy: Tensor, weights: Weights
+) -> tuple[Tensor, LossParts]:
     """The loss of any networks and actions, for autograd."""
     before = log_prob.detach().numpy()
     policy, gradient = policy_loss(before)
     total = _KnownGradient.apply(log_prob, policy, torch.from_numpy(gradient))  # type: ignore[no-untyped-call]
     total = total + weights.value * value_loss - weights.entropy * entropy
-    return total, Parts(policy, float(value_loss.detach()), float(entropy.detach()), before)
+    return total, LossParts(policy, float(value_loss.detach()), float(entropy.detach()), before)
 
 
 class _KnownGradient(torch.autograd.Function):
@@ -75,7 +77,9 @@ class Pair(NamedTuple):
     width: int  # of the largest layer
 
 
-def pair_gradient(policy_loss: PolicyLoss, pair: Pair, obs: Array, action: Array, target: Array, weights: Weights) -> tuple[Array, Parts]:
+def pair_gradient(
+    policy_loss: PolicyLoss, pair: Pair, obs: Array, action: Array, target: Array, weights: Weights
+) -> tuple[Array, LossParts]:
     """The gradient [D] of the loss, whose values have squared errors. `obs` [B, V], `action` [B, columns], `target` [B, C]."""
     out, inputs = pair.mlp.forward(obs)
     batch, n_values = target.shape
@@ -92,7 +96,7 @@ def pair_gradient(policy_loss: PolicyLoss, pair: Pair, obs: Array, action: Array
         policy, log_prob, entropy = _choice(policy_loss, policy_out, action, to_policy, weights.entropy)
     pair.mlp.backward(inputs, to_out, gradient[: pair.n_params].reshape(2, -1))
     error = error.ravel()
-    return gradient, Parts(policy, float(error @ error) / batch, entropy, log_prob)
+    return gradient, LossParts(policy, float(error @ error) / batch, entropy, log_prob)
 
 
 def _gaussian(

@@ -11,7 +11,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baldwin.algorithm import AlgorithmEntry, BuildContext, register
-from baldwin.learners.actor_critic_loss import REPORTED, Parts
+from baldwin.learners.actor_critic_loss import REPORTED, LossParts
 from baldwin.learners.experience import Experience, join
 from baldwin.learners.learn_job import LearnJob, PolicyGradientSpec, policy_gradient_spec
 from baldwin.learners.policy_gradient import PolicyGradientLearner, Steps, report
@@ -71,7 +71,7 @@ class IMPALA(PolicyGradientLearner):
         advantage = self.deltas(experience, value, following + next_correction)
         return self.steps(experience, np.minimum(rho, config.rho_clip) * advantage, value + correction, value)
 
-    def loss_gradient(self, steps: Steps) -> tuple[Tensor, Parts]:
+    def loss_gradient(self, steps: Steps) -> tuple[Tensor, LossParts]:
         """Of - mean rho A log pi(a|s) + value_coef sum_c mean (V_c - v_c)^2 - entropy_coef mean H."""
         return self.gradient(steps, lambda log_prob: score_loss(log_prob, steps.advantage.numpy()))
 
@@ -129,7 +129,7 @@ class DecoupledAlgorithm(PolicyGradientAlgorithm):
         for outcome in outcomes:
             pending = self._pending[outcome.ticket]
             if pending.stream >= 0:
-                segment = self._take(pending.stream, outcome, pending.actor_version)
+                segment = self._to_experience(pending.stream, outcome, pending.actor_version)
                 if segment is not None:
                     self._segments.append((pending.actor_version, segment))
             else:

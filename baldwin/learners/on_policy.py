@@ -87,7 +87,7 @@ class OnPolicyAlgorithm(PolicyGradientAlgorithm):
     def _take_round(self, outcomes: list[Outcome]) -> Metrics | None:
         """Take the segments of a complete round; learn from them now, or let a job do it."""
         acting = max(0, self._taken - self._lag)
-        parts = [part for stream, o in enumerate(outcomes) if (part := self._take(stream, o, acting)) is not None]
+        parts = [part for stream, o in enumerate(outcomes) if (part := self._to_experience(stream, o, acting)) is not None]
         self._taken += 1
         if not parts:  # every segment failed; the next round begins with the same actor
             self._learned += 1

@@ -18,7 +18,7 @@ from baldwin.algorithm import AlgorithmConfig
 from baldwin.envs import EnvSpec
 from baldwin.errors import ConfigError, Diverged
 from baldwin.learners.actor_critic import ActorCritic, Outputs
-from baldwin.learners.actor_critic_loss import Parts, PolicyLoss, Weights, combined_loss, pair_gradient
+from baldwin.learners.actor_critic_loss import LossParts, PolicyLoss, Weights, combined_loss, pair_gradient
 from baldwin.learners.experience import Experience
 from baldwin.learners.learner import CriticConfig
 from baldwin.learners.schedule import StepSchedule, value_at
@@ -93,7 +93,7 @@ class Steps(NamedTuple):
     rows: Tensor | None  # of the flattened sequences that are real; None: all
 
 
-class Evaluation(NamedTuple):
+class ActionEvaluation(NamedTuple):
     """What the networks say of steps now."""
 
     log_prob: Tensor  # [B]
@@ -274,7 +274,7 @@ class PolicyGradientLearner(ABC):
             rows,
         )
 
-    def evaluate(self, steps: Steps) -> Evaluation:
+    def evaluate(self, steps: Steps) -> ActionEvaluation:
         """Log-probabilities, entropies and values of steps under the current parameters."""
         masks = steps.obs.get(ACTION_MASK)
         if self.nets.state_size:
@@ -287,11 +287,11 @@ class PolicyGradientLearner(ABC):
         else:
             outputs = self.nets(steps.obs)
         chosen = ActionDistribution(self._actions, outputs.policy, masks, self.nets.log_std)
-        return Evaluation(chosen.log_prob(steps.action), outputs.values, chosen)
+        return ActionEvaluation(chosen.log_prob(steps.action), outputs.values, chosen)
 
     def gradient(
         self, steps: Steps, policy_loss: PolicyLoss, value_loss: Callable[[Tensor, Tensor], Tensor] = squared_error
-    ) -> tuple[Tensor, Parts]:
+    ) -> tuple[Tensor, LossParts]:
         """The gradient [D] of policy_loss(log pi(a|s)) + value_coef value_loss(V, target) - entropy_coef mean H, and its parts."""
         weights = Weights(self.config.value_coef, self.config.entropy_coef)
         pair = self.nets.pair

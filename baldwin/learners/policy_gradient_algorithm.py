@@ -166,7 +166,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             opponents=kept_mixture(actor),
         )
 
-    def _take(self, stream: int, outcome: Outcome, actor_version: int) -> Experience | None:
+    def _to_experience(self, stream: int, outcome: Outcome, actor_version: int) -> Experience | None:
         """Follow the environments of a stream through a segment by the actor of that version; its experience, or None if it failed."""
         self._follow(stream, outcome, actor_version)
         experience = None if outcome.failed else from_segment({**outcome.arrays, **outcome.derived}, self._context.env.obs)

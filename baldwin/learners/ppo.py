@@ -12,7 +12,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from baldwin.algorithm import AlgorithmEntry, register
-from baldwin.learners.actor_critic_loss import REPORTED, Array, Parts
+from baldwin.learners.actor_critic_loss import REPORTED, Array, LossParts
 from baldwin.learners.experience import Experience
 from baldwin.learners.gae import GAELearner, SynchronousConfig
 from baldwin.learners.on_policy import build_on_policy
@@ -93,7 +93,7 @@ class PPO(GAELearner):
                 found.setdefault("gradient_norm", []).append(norm)
         return True
 
-    def minibatch_gradient(self, steps: Steps, clip: float) -> tuple[Tensor, Parts]:
+    def minibatch_gradient(self, steps: Steps, clip: float) -> tuple[Tensor, LossParts]:
         """Of - mean clipped surrogate + value_coef value loss - entropy_coef mean H."""
         old_log_prob, advantage = steps.log_prob.numpy(), steps.advantage.numpy()
 

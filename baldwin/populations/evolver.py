@@ -96,7 +96,7 @@ class Evolver(Population):
             obs_moments=None if drawn is None else self._obs_moments,
         )
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         if not child.state_sha256:  # it failed: it goes on from before, with weights that are drawn
             child.state_sha256, child.line_steps = plan.state_sha256, plan.line_steps
         self.members[plan.member] = child

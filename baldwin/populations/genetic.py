@@ -115,7 +115,7 @@ class Breeding(Population):
     def _parents(self, rng: np.random.Generator) -> tuple[Member, Member]:
         """Two members, the fitter one first."""
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         if child.state_sha256:
             self.children.append(child)
 
@@ -144,7 +144,7 @@ def _take_own_params(algorithm: BaseAlgorithm) -> None:
     algorithm.set_policy_params(np.array(algorithm.policy_state()["params"], np.float32))
 
 
-class NSGA2Config(BreedingConfig):
+class NSGA2PopulationConfig(BreedingConfig):
     """NSGA-II over learners: several objectives, such as the score and a kind of behaviour, and the front of those that nobody dominates."""
 
     name: Literal["nsga2"] = "nsga2"
@@ -153,13 +153,13 @@ class NSGA2Config(BreedingConfig):
     )
 
 
-class NSGA2(Breeding):
+class NSGA2Population(Breeding):
     """Binary tournaments by front and crowding; of parents and children together the best fronts survive."""
 
     scores_by_objective = False  # which of several? the best is the one with the highest return
-    _config: NSGA2Config
+    _config: NSGA2PopulationConfig
 
-    def __init__(self, config: NSGA2Config, context: PopulationContext) -> None:
+    def __init__(self, config: NSGA2PopulationConfig, context: PopulationContext) -> None:
         super().__init__(config, context)
         if config.reference is not None and len(config.reference) != len(config.objectives):
             raise ConfigError(
@@ -227,19 +227,19 @@ class Genetic(Breeding):
         return [int(n) for n in np.argsort(-fitness, kind="stable")[:count]]
 
 
-class SteadyStateConfig(GeneticConfig):
+class SteadyStatePopulationConfig(GeneticConfig):
     """Steady-state genetic algorithm over learners: a child takes the place of the worst member at once, if it is better."""
 
     name: Literal["steady-state"] = "steady-state"  # type: ignore[assignment]
     generational: Literal[False] = False
 
 
-class SteadyState(Genetic):
+class SteadyStatePopulation(Genetic):
     """Nobody waits for a generation."""
 
-    _config: SteadyStateConfig
+    _config: SteadyStatePopulationConfig
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         if not child.state_sha256:
             return
         self.members.append(child)
@@ -250,6 +250,6 @@ class SteadyState(Genetic):
         self._in_generation = 0
 
 
-register_population(PopulationEntry(NSGA2Config, NSGA2, "Deb et al. 2002"))
+register_population(PopulationEntry(NSGA2PopulationConfig, NSGA2Population, "Deb et al. 2002"))
 register_population(PopulationEntry(GeneticConfig, Genetic, "Holland 1975; Such et al. 2017, arXiv 1712.06567"))
-register_population(PopulationEntry(SteadyStateConfig, SteadyState, "Whitley 1989"))
+register_population(PopulationEntry(SteadyStatePopulationConfig, SteadyStatePopulation, "Whitley 1989"))

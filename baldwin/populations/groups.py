@@ -187,7 +187,7 @@ class Groups(Population):
     def _sections_of(self, plan: Plan) -> Sections:
         return replace(self._sections[plan.member], others=self._others_of(plan.member))
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         if not child.state_sha256:  # it failed: it tries again with another seed, since the same would only do the same
             child.seed = self.member_seed(len(self.names) + self._finished)
             child.state_sha256, child.line_steps = plan.state_sha256, self.members[plan.member].line_steps

@@ -52,7 +52,7 @@ class LeagueConfig(PopulationConfig):
 
 
 @dataclass(slots=True)
-class Player:
+class LeaguePlayer:
     """A frozen player. The script has no state."""
 
     name: str
@@ -76,7 +76,7 @@ class League(Population):
         counts = {MAIN: config.main, MAIN_EXPLOITER: config.main_exploiters, LEAGUE_EXPLOITER: config.league_exploiters}
         self.roles = [role for role, count in counts.items() for _ in range(count)]
         self.members = [Member(n, self.member_seed(n), {}) for n in range(len(self.roles))]
-        self.players: list[Player] = [Player(SCRIPT, SCRIPT)]
+        self.players: list[LeaguePlayer] = [LeaguePlayer(SCRIPT, SCRIPT)]
         self._rates: list[dict[str, float]] = [{} for _ in self.roles]  # of each member: by player, its last results
         self._games: list[dict[str, int]] = [{} for _ in self.roles]
         self._ready = list(range(len(self.roles)))
@@ -151,7 +151,7 @@ class League(Population):
                     self._games[plan.member][name] = int(played)
         super()._finish(outcome)
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         if not child.state_sha256:
             child.state_sha256, child.line_steps = plan.state_sha256, plan.line_steps
         self.members[plan.member] = child
@@ -193,7 +193,7 @@ class League(Population):
         known = {player.name for player in self.players}
         rates = {other: rate for other, rate in self._rates[number].items() if other in known}
         games = {other: self._games[number][other] for other in rates}
-        self.players.append(Player(name, self.roles[number], number, member.state_sha256, member.line_steps, rates, games))
+        self.players.append(LeaguePlayer(name, self.roles[number], number, member.state_sha256, member.line_steps, rates, games))
 
     def _forget(self) -> None:
         """Beyond its capacity, the league loses the player that main agents beat most often."""
@@ -222,12 +222,12 @@ class League(Population):
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
         super().load_state_dict(state)
-        self.players = [Player(**player) for player in state["players"]]
+        self.players = [LeaguePlayer(**player) for player in state["players"]]
         self._rates, self._games = [dict(r) for r in state["rates"]], [dict(g) for g in state["member_games"]]
         self._ready = [int(n) for n in state["ready"]]
 
 
-def league_matrix(players: list[Player]) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
+def league_matrix(players: list[LeaguePlayer]) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
     """Names, win rates and games of frozen players: what each won against those before it while it learned; 0.5 where they never met."""
     names = [player.name for player in players]
     rates, games = np.full((len(names), len(names)), 0.5), np.zeros((len(names), len(names)))

@@ -82,7 +82,7 @@ class MapElites(Breeding):
         """None where chance says so."""
         return super()._child_steps(number) if self.rng(2, number).random() < self._config.improved else 0
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         if not child.state_sha256:
             return
         cell, fitness = self.cell_of(child), float(self.objectives_of(child)[0])

@@ -182,7 +182,7 @@ class PBT(Population):
             far.append(float(distance.min()))
         return int(best[int(np.argmax(far))])
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         before = self.members[plan.member]
         if self._config.explore == "pb2" and np.isfinite(child.score - plan.score_before):
             rounds, *places = self._place(plan)

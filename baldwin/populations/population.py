@@ -65,7 +65,7 @@ class Plan:
 
 
 class Population(BaseAlgorithm):
-    """A subclass plans rounds (`_plan`) and takes their results (`_take`)."""
+    """A subclass plans rounds (`_plan`) and takes their results (`_on_round_finished`)."""
 
     scores_by_objective: ClassVar[bool] = True
     """Whether a member's score is its first objective, where the config has any."""
@@ -283,7 +283,7 @@ class Population(BaseAlgorithm):
         child = self._child(plan, outcome)
         self._new_states.append(child.state_sha256)
         self._lineage.append(self._record(plan, child, outcome))
-        self._take(plan, child)
+        self._on_round_finished(plan, child)
 
     def _child(self, plan: Plan, outcome: Outcome) -> Member:
         child = Member(plan.member, plan.seed, plan.hyperparameters, rounds=plan.rounds + 1)
@@ -333,7 +333,7 @@ class Population(BaseAlgorithm):
         """The next round of training; None to wait for results."""
 
     @abstractmethod
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         """Take the result of a round; a failed one has no state and a score that is NaN."""
 
     def _select(self) -> None:

@@ -53,7 +53,7 @@ class Schedule(Population):
             line_steps=member.line_steps,
         )
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         if child.state_sha256:
             self.members = [child]
 

@@ -125,7 +125,7 @@ class Sweep(Population):
             own = pbt.resample(self.ranges, self.rng(0, trial))
         return self._study.ask(trial, own) if self._study else own or {}
 
-    def _take(self, plan: Plan, child: Member) -> None:
+    def _on_round_finished(self, plan: Plan, child: Member) -> None:
         at = next(n for n, m in enumerate(self.members) if m.id == plan.member)
         self.members[at] = child
         trial = plan.member // self._config.seeds

@@ -14,7 +14,7 @@ from baldwin.errors import ConfigError, RunDirectoryError, describe_exception
 from baldwin.networks import ActionMap, PolicyConfig
 from baldwin.opponents import OWN_SCRIPT, OpponentPool, OpponentsConfig, is_script, script_name
 from baldwin.ops.league import elo_ratings, nash
-from baldwin.populations.league import Player, league_matrix
+from baldwin.populations.league import LeaguePlayer, league_matrix
 from baldwin.rollout.scripts import load_script
 from baldwin.runs.checkpoint import UNREADABLE, newest_checkpoint
 from baldwin.runs.directory import CONFIG, RunDirectory
@@ -115,7 +115,7 @@ def league_table(path: Path) -> dict[str, Any]:
 
 def _league_of_members(players: list[dict[str, Any]]) -> dict[str, Any]:
     """The same of a population with roles."""
-    return _described(*league_matrix([Player(**player) for player in players]))
+    return _described(*league_matrix([LeaguePlayer(**player) for player in players]))
 
 
 def _described(players: list[str], win_rate: NDArray[np.float64], games: NDArray[np.float64]) -> dict[str, Any]:
