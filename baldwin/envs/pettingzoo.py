@@ -193,6 +193,36 @@ def _info(matches: Matches, turn: Turn, step: Step) -> dict[str, Any]:
     return dict(step.info) | mask | {"elapsed": step.elapsed}
 
 
+def _metadata(world: World) -> dict[str, Any]:
+    return {"render_modes": ["rgb_array"], "name": type(world).__name__}
+
+
+class _WorldOfPlayers:
+    """What both of PettingZoo's interfaces ask of a world: its players, their spaces, a picture, an end."""
+
+    def __init__(self, world: World, render_mode: str | None) -> None:
+        super().__init__()
+        self._world, self.render_mode = world, render_mode
+        self.possible_agents = [player.name for player in world.players]
+        self.agents: list[str] = []
+        self._players = {player.name: player for player in world.players}
+        self._matches = Matches()
+        self._seed = 0
+
+    def observation_space(self, agent: str) -> Any:
+        return self._players[agent].observation_space
+
+    def action_space(self, agent: str) -> Any:
+        return self._players[agent].action_space
+
+    def render(self) -> Any:
+        return self._world.render() if self.render_mode else None
+
+    def close(self) -> None:
+        self._matches.close()
+        self._world.close()
+
+
 def as_parallel(world: World, render_mode: str | None = None) -> Any:
     """A world as PettingZoo's parallel environment: in every step whoever has to decide does so.
 
@@ -207,21 +237,8 @@ def as_parallel(world: World, render_mode: str | None = None) -> Any:
     except ModuleNotFoundError as error:
         raise missing_extra("pettingzoo", "a world as a PettingZoo environment") from error
 
-    class WorldParallel(ParallelEnv):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.metadata = {"render_modes": ["rgb_array"], "name": type(world).__name__}
-            self.render_mode = render_mode
-            self.possible_agents = [player.name for player in world.players]
-            self.agents: list[str] = []
-            self._players = {player.name: player for player in world.players}
-            self._matches = Matches()
-            self._seed = 0
-
-        def observation_space(self, agent: str) -> Any:
-            return self._players[agent].observation_space
-
-        def action_space(self, agent: str) -> Any:
-            return self._players[agent].action_space
+    class WorldParallel(_WorldOfPlayers, ParallelEnv):  # type: ignore[misc]
+        metadata = _metadata(world)
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
             self._seed = self._seed + 1 if seed is None else seed
@@ -262,14 +279,7 @@ def as_parallel(world: World, render_mode: str | None = None) -> Any:
             deciding = self._deciding()
             return {agent: _info(self._matches, Turn(0, agent), step) | {"decides": agent in deciding} for agent, step in steps.items()}
 
-        def render(self) -> Any:
-            return world.render() if self.render_mode else None
-
-        def close(self) -> None:
-            self._matches.close()
-            world.close()
-
-    return WorldParallel()
+    return WorldParallel(world, render_mode)
 
 
 def as_aec(world: World, render_mode: str | None = None) -> Any:
@@ -283,22 +293,8 @@ def as_aec(world: World, render_mode: str | None = None) -> Any:
     except ModuleNotFoundError as error:
         raise missing_extra("pettingzoo", "a world as a PettingZoo environment") from error
 
-    class WorldAEC(AECEnv):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.metadata = {"render_modes": ["rgb_array"], "name": type(world).__name__, "is_parallelizable": False}
-            self.render_mode = render_mode
-            self.possible_agents = [player.name for player in world.players]
-            self.agents: list[str] = []
-            self._players = {player.name: player for player in world.players}
-            self._matches = Matches()
-            self._seed = 0
-
-        def observation_space(self, agent: str) -> Any:
-            return self._players[agent].observation_space
-
-        def action_space(self, agent: str) -> Any:
-            return self._players[agent].action_space
+    class WorldAEC(_WorldOfPlayers, AECEnv):  # type: ignore[misc]
+        metadata = _metadata(world) | {"is_parallelizable": False}
 
         def observe(self, agent: str) -> Any:
             return _observation(self._matches, self._players[agent])
@@ -339,11 +335,4 @@ def as_aec(world: World, render_mode: str | None = None) -> Any:
             over = [agent for agent in self.agents if self.terminations[agent] or self.truncations[agent]]
             self.agent_selection = [*over, *(turn.player for turn in self._matches.waiting)][0]
 
-        def render(self) -> Any:
-            return world.render() if self.render_mode else None
-
-        def close(self) -> None:
-            self._matches.close()
-            world.close()
-
-    return WorldAEC()
+    return WorldAEC(world, render_mode)
