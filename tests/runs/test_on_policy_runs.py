@@ -82,7 +82,6 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         ("reinforce", "process", 2),
         ("dqn", "process", 2),
         ("ppo", "ray", 2),
-        ("dqn", "ray", 2),
     ],
 )
 def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, executor: str, workers: int, tmp_path: Path) -> None:

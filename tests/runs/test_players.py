@@ -230,10 +230,11 @@ def test_waiting_costs_what_the_discount_says(gamma: float, score: float, tmp_pa
     assert train_run(load_config(None, [], options), tmp_path / "run").score == score
 
 
+@pytest.mark.slow
 def test_ppo_beats_the_scripted_player(tmp_path: Path) -> None:
-    options = ["executor.name=inline", "run.evaluate_every=5", "stop.score=1", "stop.env_steps=2_000_000"]
+    options = ["executor.name=inline", "run.evaluate_every=5", "stop.score=5", "stop.env_steps=2_000_000"]
     run = train_run(load_config("vector-pong-ppo", [], options), tmp_path / "run")
-    assert (run.score or 0) >= 1  # points ahead
+    assert (run.score or 0) >= 5  # points ahead
 
 
 @pytest.mark.parametrize(
