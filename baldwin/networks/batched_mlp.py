@@ -113,7 +113,9 @@ def _users(tensor: Tensor) -> int:
 
 
 def _bmm_into(out: Tensor, left: Tensor, right: Tensor) -> None:
-    if out.shape[2] < MIN_COLS_FOR_OUT_BMM or left.dtype != out.dtype or torch.is_autocast_enabled(left.device.type):
-        out.copy_(torch.bmm(left, right))
-    else:
+    if out.shape[2] >= MIN_COLS_FOR_OUT_BMM and left.dtype == out.dtype and not torch.is_autocast_enabled(left.device.type):
         torch.bmm(left, right, out=out)
+    elif out.shape[2] < out.shape[1]:  # a product with few columns takes twice as long as its transpose with few rows
+        out.copy_(torch.bmm(right.transpose(1, 2), left.transpose(1, 2)).transpose(1, 2))
+    else:
+        out.copy_(torch.bmm(left, right))
