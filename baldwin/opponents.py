@@ -91,6 +91,14 @@ class OpponentsConfig(ConfigModel):
         return [f"pool={name}" for name in self.pool if is_script(name) and ":" in script_name(name)]
 
     @model_validator(mode="after")
+    def _enough_games_are_remembered(self) -> Self:
+        if self.drop_beaten is not None and self.window < self.games_needed:
+            raise ValueError(
+                f"drop_beaten asks for games_needed={self.games_needed} games, and window={self.window} are remembered. Raise window"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _weights_are_given(self) -> Self:
         wrong = len(self.weights) != len(self.pool) or min(self.weights, default=-1) < 0 or sum(self.weights) <= 0
         if (self.choice == "given" and wrong) or (self.choice != "given" and self.weights):

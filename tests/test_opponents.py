@@ -63,6 +63,11 @@ def test_who_is_beaten_most_often_leaves_and_its_parameters_with_it() -> None:
     assert own.publish() == []
 
 
+def test_a_share_of_more_games_than_are_remembered_is_refused() -> None:
+    with pytest.raises(ValueError, match="Raise window"):
+        pool(drop_beaten=0.75, games_needed=10, window=5)
+
+
 def test_who_is_beaten_above_a_share_leaves_once_it_has_enough_games() -> None:
     own = pool(pool=["script", "script:random", "script:a:b"], drop_beaten=0.75, games_needed=4)
     for number, wins, games in ((SCRIPT, 3, 4), (2, 4, 4), (3, 3, 3)):

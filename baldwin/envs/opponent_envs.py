@@ -61,7 +61,8 @@ class OpponentEnvs:
         return self._observe(ids)
 
     def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
-        found = self._go_on({self._own[n]: action for n, action in zip(ids.tolist(), actions, strict=True)}, ids)
+        playing = {self._own[n]: action for n, action in zip(ids.tolist(), actions, strict=True) if n not in self.failures}
+        found = self._go_on(playing, ids)
         nothing = Step(np.zeros(max(1, len(self._spec.rewards))), terminated=True)
         return step_result([found.get(self._own[n], nothing) for n in ids.tolist()], self._observe(ids), self._spec, self._weights)
 

@@ -111,6 +111,8 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
         """The policy's head must fit, and the buffer must hold what the kept checkpoints could sample."""
         check_head(self.name, self.policy_defaults.get("head", "deterministic"), policy)
         self.check_windows(self.name, policy)
+        if self.rnd.kind == "action" and self.exploration_kind == "greedy":
+            raise ValueError("algorithm.rnd=action chooses among several draws, which are all alike with algorithm.noisy. Leave one out")
         if self.exploration_spread != 1 and not any(self.exploration_at(steps) for steps in (0, MAX_INT)):
             raise ValueError(
                 "algorithm.exploration_spread multiplies noise on actions or random ones, and there are none. "

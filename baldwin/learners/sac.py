@@ -133,6 +133,8 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
             raise ValueError(f"algorithm.{name}: with discrete_dqn_like, choices are explored by discrete_dqn_epsilon. Leave one out")
         if self.discrete_dqn_like and self.clip_epsilon is not None:
             raise ValueError("algorithm.clip_epsilon is for continuous actions, and discrete_dqn_like for choices. Leave one out")
+        if self.discrete_dqn_like and self.policy_delay > 1:
+            raise ValueError("algorithm.policy_delay: with discrete_dqn_like, choices are learned at every update. Leave policy_delay out")
         if not self.discrete_dqn_like and self.is_changed("discrete_dqn_epsilon"):
             raise ValueError("algorithm.discrete_dqn_epsilon has no effect without algorithm.discrete_dqn_like. Set both, or neither")
 

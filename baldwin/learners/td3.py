@@ -50,6 +50,12 @@ class TD3Config(OffPolicyConfig, TD3UpdateConfig):
         """By noise on actions, or in the layers of the actor."""
         return "greedy" if self.noisy else "noise"
 
+    def check_windows(self, name: str, policy: PolicyConfig) -> None:
+        """As for all; noise in the layers takes the place of noise on actions."""
+        super().check_windows(name, policy)
+        if self.noisy and self.is_changed("exploration_noise"):
+            raise ValueError("algorithm.exploration_noise has no effect with algorithm.noisy. Leave one out")
+
     def exploration_at(self, env_steps: int) -> float:
         """The standard deviation of the noise on actions, the same at all times."""
         return 0.0 if self.noisy else self.exploration_noise

@@ -40,6 +40,10 @@ class MapElitesConfig(BreedingConfig):
 
     @model_validator(mode="after")
     def _untrained_children_differ(self) -> Self:
+        if self.improved < 1 and self.inheritance == "darwinian":
+            raise ValueError(
+                f"improved={self.improved:g} has no effect with inheritance=darwinian, where no child is trained. Leave one out"
+            )
         if self.improved < 1 and not self.variation.changes_weights:
             raise ValueError(
                 f"improved={self.improved:g} leaves children untrained, which would be copies of their parents: "

@@ -352,6 +352,9 @@ class ReplayBuffer:
         """
         if state["length"] != self.length:
             raise ReplayError(f"expected a replay of {self.length} rows; the checkpoint is of one with {state['length']}")
+        if "rows" in state and set(state["rows"]) != set(self._arrays):
+            other = ", ".join(sorted(set(state["rows"]) ^ set(self._arrays)))
+            raise ReplayError(f"the checkpoint is of a replay with other columns: {other}. It is of another version of Baldwin: train anew")
         self._checksums = {}
         if self._folder is not None:
             self._verify(state)

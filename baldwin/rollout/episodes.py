@@ -207,10 +207,12 @@ class BlockState:
     def finish(self, at: int, truncated: bool, reason: str) -> int | None:
         """Record the episode that ended at this position; returns the trial that comes next, or None."""
         trial, episode = self.trial_of(at)
-        if self.spec.collect_results or self.spec.opponents:
+        told = not reason and (self.spec.collect_results or self.spec.opponents)  # a match that failed, or never began, has no result
+        if told:
             self._note_results(at, trial, episode)
         reason = reason or ("" if np.isfinite(self.total[at]) else NOT_FINITE)
         if reason:
+            self._components.pop(int(self.ids[at]), None)
             self.reasons.setdefault(trial, reason)
         else:
             self.returns[trial, episode] = self.total[at]

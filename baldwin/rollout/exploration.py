@@ -31,6 +31,9 @@ def random_actions(act: ActionMap, count: int, mask: Tensor | None, rng: np.rand
             else torch.split(mask, act.space.nvec.tolist(), -1)
         )
         return np.stack([_legal(own, rng) for own in legal], 1).astype(np.float32)
+    if isinstance(act.space, spaces.MultiBinary):
+        flags = rng.integers(0, 2, (count, act.size))
+        return (flags if mask is None else flags * mask.numpy()).astype(np.float32)
     if act.continuous:
         return rng.uniform(-1, 1, (count, act.size)).astype(np.float32)
     if mask is None:

@@ -416,6 +416,15 @@ REFUSED: list[tuple[list[str], str]] = [
     ),
     (["population.name=map-elites"], "descriptors"),
     (["population.name=map-elites", "population.descriptors={busy: [0, 1]}", "population.improved=0.5"], "copies of their parents"),
+    (
+        [
+            "population.name=map-elites",
+            "population.descriptors={busy: [0, 1]}",
+            "population.improved=0.5",
+            "population.inheritance=darwinian",
+        ],
+        "no child is trained",
+    ),
     (["population.name=genetic", "population.members=1"], "greater than or equal to 2"),
     (["population.name=pbt", "population.exploit=t-test", "population.episodes=1"], "episodes of at least 2"),
     (["population.name=pbt", "population.safe=true", "population.objectives={a: {return: 1}}"], "no objectives"),

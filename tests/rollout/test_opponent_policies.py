@@ -100,6 +100,15 @@ def test_random_scripts_take_legal_actions() -> None:
     assert {int(script(None, legal, np.random.default_rng(n))) for n in range(40)} == {1, 3}
 
 
+@pytest.mark.parametrize("space", [spaces.MultiBinary(3), spaces.Dict({"flags": spaces.MultiBinary(3), "choice": spaces.Discrete(2)})])
+def test_random_scripts_set_flags(space: spaces.Space[object]) -> None:
+    script = script_of(script_policy("script:random"), ActionMap(space, "clip"))
+    assert script is not None
+    drawn = [script(None, None, np.random.default_rng(n)) for n in range(20)]
+    assert all(space.contains(action) for action in drawn)
+    assert len({str(action) for action in drawn}) > 3
+
+
 def test_scripts_of_a_user_see_what_the_player_sees_and_their_mistakes_are_named() -> None:
     seen = {VECTOR: np.array([[1, 1], [-1, 1]], np.float32)}
     rows, ones = np.array([2, 0]), np.ones(2, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,15 @@ def test_the_journal_rebuilds_what_three_workers_did_in_any_order(kind: str, tmp
     assert run.last["failed"] == 0
     assert run.last["opponents"] == 3
     assert policy_hash(rebuild(run.directory, run.algorithm.version)) == run.params_sha256()
+
+
+def test_matches_that_do_not_begin_fail_alone(tmp_path: Path) -> None:
+    options = [*SETTINGS["es-duel"], *RUN, "env.id=tests.toys.duels:ShakyDuel"]
+    run = train_run(load_config(None, [], [*options, "opponents={pool: [script, 'script:random'], snapshot: null}"]), tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert 0 < max(line.get("failed_pairs", 0) for line in lines) < 6
+    assert "no light today" in shown(tmp_path / "run")["failures"][0]
+    assert run.algorithm.version > 1
 
 
 SCRIPTS = "[script, 'script:random', 'script:tests.toys.scripts:says_what_it_sees']"

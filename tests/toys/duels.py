@@ -51,6 +51,15 @@ class Duel(World):
         return np.array([(2 * light - 1) * shown, shown], np.float32)
 
 
+class ShakyDuel(Duel):
+    """One of seven matches does not begin."""
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        if seed % 7 == 0:
+            raise RuntimeError("no light today")
+        return super().reset(seed, players)
+
+
 class TurnDuel(Duel):
     """The same, but blue speaks after red, and sees the light of its own moment; three frames pass with each word of red, one with blue's."""
 

@@ -222,6 +222,8 @@ def _normalization(value: Any, settings: Settings) -> Converted:
 def _own_clip(value: Any, settings: Settings) -> Converted:
     if number(value) <= 0:
         return {}, NOTHING_LOST
+    if settings.get("sac_config.discrete_dqn_like"):
+        return {}, "it is for continuous actions"
     return {"algorithm.clip_epsilon": value}, "for continuous actions alone; Q moves by tau x epsilon per update at most"
 
 
@@ -317,6 +319,8 @@ def _sequence_encoder(value: Any, settings: Settings) -> Converted:
 def _burn_in(value: Any, settings: Settings) -> Converted:
     if not settings.get("sac_config.seq_encoder"):
         return {}, NOTHING_LOST if value == 0 else "has no effect without sac_config.seq_encoder"
+    if whole(value) == 0:
+        return {}, NOTHING_LOST
     return {"algorithm.burn_in": whole(value), "algorithm.burn_in_gradient": True}, "gradients flow through it there"
 
 
