@@ -87,14 +87,9 @@ def ends_of_all_games(policy: GreedyPolicy, seat: int) -> Counter[int]:
 
 
 @pytest.mark.slow
-def test_tic_tac_toe_against_random_moves_is_never_lost_by_who_begins(tmp_path: Path) -> None:
-    """All replies of the opponent are tried. In the other seat a best reply to random moves takes risks: one that answers a corner with
-    another corner loses to some lines of perfect play, which random moves hardly ever find."""
-    options = ["algorithm.name=ppo", "env.id=pettingzoo:classic.tictactoe_v3", "policy.hidden=[128,128]", "policy.normalize_obs=false"]
-    options += ["algorithm.normalize_reward=false", "algorithm.n_envs=64", "algorithm.block=64", "algorithm.rollout_length=64"]
-    options += ["algorithm.batch_size=512", "algorithm.epochs=4", "algorithm.lr=1e-3", "algorithm.entropy_coef=0.01"]
-    options += ["algorithm.steps_per_epoch=16384", "run.evaluate_every=4", "run.episodes=128", "executor.name=inline"]
-    train_run(load_config(None, [], [*options, "stop.env_steps=580_000"]), tmp_path / "run")
+def test_tic_tac_toe_is_never_lost_in_either_seat(tmp_path: Path) -> None:
+    """All replies of the opponent are tried."""
+    train_run(load_config("tic-tac-toe-ppo", [], ["executor.name=inline"]), tmp_path / "run")
     first, second = (ends_of_all_games(load_policy(tmp_path / "run"), seat) for seat in (0, 1))
-    assert first[-1] == 0
-    assert second[1] > 0.75 * second.total()
+    assert (first[-1], second[-1]) == (0, 0)
+    assert min(first.total(), second.total()) > 50
