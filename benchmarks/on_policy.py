@@ -1,4 +1,4 @@
-"""On-policy learners and DQN: steps/s of whole runs against Stable-Baselines3 and RLlib, where the time goes, and scaling."""
+"""On-policy learners and DQN: steps/s of whole runs against Stable-Baselines3, RLlib, where the time goes, scaling."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import patch
 
-from baldwin.config import load_config
+import baldwin.rollout.worker as rollout_worker
+from baldwin.config import RunConfig, load_config
+from baldwin.envs import make_resumable_env
 from baldwin.ops.threads import cores
+from baldwin.rollout.opponent_policies import one_for_all
 from baldwin.runs.build import build
+from baldwin.runs.loop import Told, loop
 from baldwin.runs.run import Run, start, train
-from baldwin.types import CENTER, Shared
 from benchmarks.learners import SB3
 from benchmarks.tools import HERE, peer_python, spread, table
 
@@ -95,19 +100,46 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
+PONG = [  # the preset pong-small-ppo, without its schedules
+    "--algo=ppo",
+    "env.id=ALE/Pong-v5",
+    "env.atari={size: 42, clip_reward: true, end_on_life_loss: true}",
+    "policy.images={conv: small}",
+    "policy.hidden=[]",
+    "policy.activation=relu",
+    "algorithm.n_envs=8",
+    "algorithm.block=4",
+    "algorithm.rollout_length=128",
+    "algorithm.batch_size=256",
+    "algorithm.epochs=4",
+    "algorithm.lr=2.5e-4",
+    "algorithm.clip_range=0.1",
+    "algorithm.entropy_coef=0.01",
+    "algorithm.shared_critic=true",
+    "algorithm.steps_per_epoch=1024",
+    PLAIN,
+    *EQUAL[-3:],
+]
+
+
+def run_config(options: Sequence[str], executor: str) -> RunConfig:
+    """The config of one of the cases, which says itself when it stops."""
+    algorithm = options[0].removeprefix("--algo=")
+    own = ["algorithm.block=8"] if executor == "inline" and algorithm != "dqn" else []  # one process steps all of them in one call
+    own += [f"executor.name={executor}", "stop.env_steps=null", "stop.score=null"]
+    env = next(o.removeprefix("env.id=") for o in options if o.startswith("env.id="))
+    return load_config(None, [], [*options[1:], *own, f"algorithm.name={algorithm}", f"env.id={env}"])
+
+
 def ours(options: Sequence[str], executor: str, seconds: float) -> float:
     """Steps/s of a whole run with journal, metrics and checkpoints, from the second line of metrics on."""
-    algorithm = options[0].removeprefix("--algo=")
     marks: list[tuple[float, int]] = []
 
     def watch(run: Run, line: dict[str, float]) -> None:
         if "return_mean" in line:
             marks.append((time.perf_counter(), int(line["env_steps"])))
 
-    own = ["algorithm.block=8"] if executor == "inline" and algorithm != "dqn" else []  # one process steps all of them in one call
-    own += [f"executor.name={executor}", f"stop.wall_seconds={seconds + 4}", "stop.env_steps=null", "stop.score=null"]
-    env = next(o.removeprefix("env.id=") for o in options if o.startswith("env.id="))
-    config = load_config(None, [], [*options[1:], *own, f"algorithm.name={algorithm}", f"env.id={env}"])
+    config = run_config([*options, f"stop.wall_seconds={seconds + 4}"], executor)
     with tempfile.TemporaryDirectory() as folder:
         train(start(config, Path(folder) / "run"), [watch])
     return (marks[-1][1] - marks[1][1]) / (marks[-1][0] - marks[1][0])
@@ -152,50 +184,62 @@ def peers(repeats: int, seconds: float) -> None:
     )
 
 
-def shares(env: str = "HalfCheetah-v5", rounds: int = 8) -> None:
-    """Where the time of one round of PPO goes, in one process."""
-    config = load_config(
-        None, [], ["algorithm.name=ppo", f"env.id={env}", *EQUAL, LINES, "algorithm.rollout_length=256", "algorithm.batch_size=256"]
-    )
-    parts = build(config)
-    worker, algorithm = parts.worker_spec(), parts.algorithm
-    worker.receive(Shared(CENTER, 0, algorithm.policy_state(), 0))
-    collect = learn = steps = 0.0
-    for _ in range(rounds):
-        begun = time.perf_counter()
-        outcomes = [o for job in algorithm.ask(8) for o in job.run(worker)]
-        middle = time.perf_counter()
-        for outcome in outcomes:
-            algorithm.tell([outcome])
-        collect, learn = collect + middle - begun, learn + time.perf_counter() - middle
-        steps += sum(o.env_steps for o in outcomes)
-    bare = bare_simulator(env, int(steps))
-    rows = [
-        ["simulator alone", f"{bare / steps * 1e6:.1f}", f"{bare / (collect + learn):.2f}"],
-        ["policy and bookkeeping of collecting", f"{(collect - bare) / steps * 1e6:.1f}", f"{(collect - bare) / (collect + learn):.2f}"],
-        ["learning, 10 epochs of batches of 256", f"{learn / steps * 1e6:.1f}", f"{learn / (collect + learn):.2f}"],
-    ]
-    table(f"PPO on {env}: microseconds of one step in one process", ["what", "us", "share"], rows)
+class Stopwatch:
+    """CPU seconds of this process inside functions."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, whose time counts."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begun = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds += time.process_time() - begun
+
+        return timed
 
 
-def bare_simulator(env: str, steps: int) -> float:
-    """Seconds for so many steps of the vector environment with constant actions."""
-    import numpy as np
+def shares(seconds: float) -> None:
+    """Where the CPU time of a whole run in one process goes."""
+    rows = []
+    for label, options in [*((label, own) for label, (own, _) in CASES.items()), ("PPO Pong, 42 x 42 pixels", PONG)]:
+        each = parts_of_a_step(options, 3 * seconds if options is PONG else seconds)  # a round of Pong takes seconds
+        total = sum(each.values())
+        rows.append([label, f"{total * 1e6:.0f}", *(f"{own * 1e6:.1f} ({own / total:.0%})" for own in each.values())])
+    table("CPU microseconds of one step, inline", ["what", "all", "simulator", "network that acts", "learner", "overhead"], rows)
 
-    from baldwin.envs import EnvConfig, check_env, make_vector_env
 
-    config = EnvConfig(id=env)
-    spec = check_env(config)
-    envs, ids = make_vector_env(config, spec, 4), np.arange(4, dtype=np.int32)
-    envs.open(np.arange(4), 0)
-    envs.reset(ids)
-    actions = np.zeros((4, *(spec.action_space.shape or ())), np.float32)
-    begun = time.perf_counter()
-    for n in range(steps // 4):
-        if n % 1000 == 999:
-            envs.reset(ids)
-        envs.step(actions, ids)
-    return time.perf_counter() - begun
+def parts_of_a_step(options: Sequence[str], seconds: float) -> dict[str, float]:
+    """CPU seconds of a step: in the simulator, in the forward pass that acts, in the learner, and in all else."""
+    parts = {name: Stopwatch() for name in ("simulator", "network", "learner")}
+    marks: list[tuple[int, float, list[float]]] = []
+
+    def make_envs(*args: Any, **kwargs: Any) -> Any:
+        envs: Any = make_resumable_env(*args, **kwargs)
+        envs.step, envs.reset = (parts["simulator"].around(each) for each in (envs.step, envs.reset))
+        return envs
+
+    def make_forward(*args: Any) -> Any:
+        return parts["network"].around(one_for_all(*args))
+
+    def watch(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line:
+            marks.append((int(line["env_steps"]), time.process_time(), [each.seconds for each in parts.values()]))
+
+    config = run_config([*options, f"stop.wall_seconds={seconds + 4}"], "inline")
+    with tempfile.TemporaryDirectory() as folder:
+        run = start(config, Path(folder) / "run")
+        learner, update = cast("Any", run.algorithm).learner, "train" if config.algorithm.name == "dqn" else "update"
+        setattr(learner, update, parts["learner"].around(getattr(learner, update)))
+        with patch.multiple(rollout_worker, make_resumable_env=make_envs, one_for_all=make_forward):
+            train(run, [watch])
+    (first, begun, before), (last, ended, after) = marks[1], marks[-1]
+    found = {name: (b - a) / (last - first) for name, a, b in zip(parts, before, after, strict=True)}
+    return found | {"overhead": (ended - begun) / (last - first) - sum(found.values())}
 
 
 def scaling() -> None:
@@ -222,7 +266,6 @@ def scaling() -> None:
 
 def _simulate(config) -> list[str]:  # type: ignore[no-untyped-def]
     from baldwin.executors import make_executor
-    from baldwin.runs.loop import Told, loop
 
     parts = build(config)
     executor = make_executor(config.executor, parts.worker_spec)
@@ -236,7 +279,7 @@ def _simulate(config) -> list[str]:  # type: ignore[no-untyped-def]
 
 
 def main(repeats: int, seconds: float) -> None:
-    shares()
+    shares(seconds)
     peers(repeats, seconds)
     scaling()
 
