@@ -1,4 +1,4 @@
-"""On-policy learners and DQN: steps/s of whole runs against Stable-Baselines3, RLlib, where the time goes, scaling."""
+"""On-policy learners and DQN: steps/s of whole runs against Stable-Baselines3, RLlib and the bare simulator, where the time goes, scaling."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
+import numpy as np
+
 import baldwin.rollout.worker as rollout_worker
 from baldwin.config import RunConfig, load_config
 from baldwin.envs import make_resumable_env
+from baldwin.networks import ActionMap
 from baldwin.ops.threads import cores
+from baldwin.rollout.exploration import random_actions
 from baldwin.rollout.opponent_policies import one_for_all
 from baldwin.runs.build import build
 from baldwin.runs.loop import Told, loop
 from baldwin.runs.run import Run, start, train
 from benchmarks.learners import SB3
-from benchmarks.tools import HERE, peer_python, spread, table
+from benchmarks.tools import HERE, in_processes, peer_python, spread, table
 
 RLLIB = ["ray[rllib]==2.60.0", "torch==2.13.0", "pettingzoo==1.27.0", "mpe2==1.1.1", "threadpoolctl"]  # the last one is for our own worlds
 EQUAL = [
@@ -120,6 +124,7 @@ PONG = [  # the preset pong-small-ppo, without its schedules
     PLAIN,
     *EQUAL[-3:],
 ]
+FRAMES = 4  # of the game in a step
 
 
 def run_config(options: Sequence[str], executor: str) -> RunConfig:
@@ -242,6 +247,42 @@ def parts_of_a_step(options: Sequence[str], seconds: float) -> dict[str, float]:
     return found | {"overhead": (ended - begun) / (last - first) - sum(found.values())}
 
 
+def bare_simulator(options: Sequence[str], seconds: float) -> float:
+    """Steps/s of four copies of the environment, preprocessed as in training, with random actions."""
+    config = run_config(options, "inline")
+    parts = build(config)
+    envs, ids, rng = make_resumable_env(config.env, parts.env_spec, 4), np.arange(4, dtype=np.int32), np.random.default_rng(0)
+    act = ActionMap(parts.env_spec.action_space, config.policy.squash, config.policy.head)
+    envs.open(np.arange(4), 0)
+    envs.reset(ids)
+    begun, steps = time.perf_counter(), 0
+    while time.perf_counter() - begun < seconds:
+        result = envs.step(random_actions(act, 4, None, rng), ids)
+        steps += 4
+        over = ids[result.terminated | result.truncated]
+        if len(over):
+            envs.reset(over)
+    rate = steps / (time.perf_counter() - begun)
+    envs.close()
+    return rate
+
+
+def pong(repeats: int, seconds: float) -> None:
+    """PPO from pixels against the simulator alone, in as many processes."""
+    found: dict[str, list[float]] = {name: [] for name in ("bare, 1 process", "inline", "bare, all cores", "process")}
+    for _ in range(repeats):
+        for name, rates in found.items():
+            if name.startswith("bare"):
+                rates.append(FRAMES * in_processes(bare_simulator, 1 if "1" in name else cores(), PONG, seconds))
+            else:
+                rates.append(FRAMES * ours(PONG, name, 3 * seconds))
+    rows = []
+    for name, bare in (("inline", "bare, 1 process"), ("process", "bare, all cores")):
+        ratios = [a / b for a, b in zip(found[name], found[bare], strict=True)]
+        rows.append([name, spread(found[name]), spread(found[bare]), spread(ratios, 2)])
+    table("Frames/s of PPO on Pong, 42 x 42 pixels", ["executor", "baldwin", "bare simulator", "ratio"], rows)
+
+
 def scaling() -> None:
     """Simulated workers with measured costs: steps per simulated second of PPO and IMPALA."""
     rows = []
@@ -281,6 +322,7 @@ def _simulate(config) -> list[str]:  # type: ignore[no-untyped-def]
 def main(repeats: int, seconds: float) -> None:
     shares(seconds)
     peers(repeats, seconds)
+    pong(repeats, seconds)
     scaling()
 
 
