@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -18,6 +19,7 @@ import numpy as np
 import baldwin.rollout.worker as rollout_worker
 from baldwin.config import RunConfig, load_config
 from baldwin.envs import make_resumable_env
+from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor
 from baldwin.networks import ActionMap
 from baldwin.ops.threads import cores
 from baldwin.rollout.exploration import random_actions
@@ -125,18 +127,35 @@ PONG = [  # the preset pong-small-ppo, without its schedules
     *EQUAL[-3:],
 ]
 FRAMES = 4  # of the game in a step
+ROUND = 80_000
+SCALED = [  # 1,000 jobs of 4 x 20 steps, so that as many workers have work; a gradient step takes 4,000 steps
+    "env.id=CartPole-v1",
+    "env.backend=gymnasium",
+    "policy.hidden=[64,64]",
+    "policy.normalize_obs=false",
+    f"algorithm.n_envs={ROUND // 20}",
+    "algorithm.block=4",
+    "algorithm.rollout_length=20",
+    "algorithm.steps_per_epoch=4000",
+    "run.evaluate_every=1000000",
+]
+SCALED_ALGORITHMS = {
+    "PPO, 4 epochs": ["algorithm.name=ppo", PLAIN, "algorithm.actor_lag=1", "algorithm.batch_size=4000", "algorithm.epochs=4"],
+    "IMPALA": ["algorithm.name=impala", PLAIN, "algorithm.segments_per_update=50"],
+}
 
 
-def run_config(options: Sequence[str], executor: str) -> RunConfig:
+def run_config(options: Sequence[str], executor: str, workers: int | None = None) -> RunConfig:
     """The config of one of the cases, which says itself when it stops."""
     algorithm = options[0].removeprefix("--algo=")
     own = ["algorithm.block=8"] if executor == "inline" and algorithm != "dqn" else []  # one process steps all of them in one call
     own += [f"executor.name={executor}", "stop.env_steps=null", "stop.score=null"]
+    own += [f"executor.workers={workers}"] if workers else []
     env = next(o.removeprefix("env.id=") for o in options if o.startswith("env.id="))
     return load_config(None, [], [*options[1:], *own, f"algorithm.name={algorithm}", f"env.id={env}"])
 
 
-def ours(options: Sequence[str], executor: str, seconds: float) -> float:
+def ours(options: Sequence[str], executor: str, seconds: float, workers: int | None = None) -> float:
     """Steps/s of a whole run with journal, metrics and checkpoints, from the second line of metrics on."""
     marks: list[tuple[float, int]] = []
 
@@ -144,7 +163,7 @@ def ours(options: Sequence[str], executor: str, seconds: float) -> float:
         if "return_mean" in line:
             marks.append((time.perf_counter(), int(line["env_steps"])))
 
-    config = run_config([*options, f"stop.wall_seconds={seconds + 4}"], executor)
+    config = run_config([*options, f"stop.wall_seconds={seconds + 4}"], executor, workers)
     with tempfile.TemporaryDirectory() as folder:
         train(start(config, Path(folder) / "run"), [watch])
     return (marks[-1][1] - marks[1][1]) / (marks[-1][0] - marks[1][0])
@@ -283,47 +302,84 @@ def pong(repeats: int, seconds: float) -> None:
     table("Frames/s of PPO on Pong, 42 x 42 pixels", ["executor", "baldwin", "bare simulator", "ratio"], rows)
 
 
-def scaling() -> None:
-    """Simulated workers with measured costs: steps per simulated second of PPO and IMPALA."""
-    rows = []
-    for name, extra in (("ppo", ["algorithm.epochs=4"]), ("impala", ["algorithm.segments_per_update=4"])):
-        for workers in (1, 2, 8, 64, 1000):
-            n_envs = 4 * max(8, min(workers, 256))
-            options = [f"algorithm.name={name}", "env.id=CartPole-v1", f"algorithm.n_envs={n_envs}", "algorithm.block=4", *extra]
-            options += [
-                "algorithm.rollout_length=20",
-                "algorithm.steps_per_epoch=4000",
-                "executor.name=virtual",
-                f"executor.workers={workers}",
-            ]
-            config = load_config(None, [], [*options, "stop.env_steps=12000", "run.evaluate_every=1000000"])
-            rows.append([name, str(workers), *_simulate(config)])
-    table(
-        "Simulated workers, CartPole-v1, segments of 4 x 20 steps",
-        ["algorithm", "workers", "steps per simulated second", "staleness"],
-        rows,
+@dataclass(frozen=True)
+class Costs:
+    """Seconds, as measured on this machine."""
+
+    step: float  # of collecting, in a worker's CPU time
+    update: float  # of a gradient step, in a worker's CPU time
+    job: float  # on its way to a worker process and back
+    driver: float  # of the driver's CPU time for each job
+
+
+def measure_costs(options: Sequence[str]) -> Costs:
+    """Medians over the jobs of a few updates through one worker process."""
+    parts = build(load_config(None, [], [*SCALED, *options]))
+    executor = ProcessExecutor(parts.worker_spec, ExecutorConfig(workers=1))
+    steps, updates, ways = [], [], []
+    begun = time.process_time()
+    try:
+        for event in loop(parts.algorithm, executor):
+            if isinstance(event, Told):
+                (outcome,), cpu = event.result.outcomes, event.result.cpu_seconds
+                if outcome.critic_steps:
+                    updates.append(cpu / outcome.critic_steps)
+                else:
+                    steps.append(cpu / outcome.env_steps)
+                    ways.append(event.result.finished - event.result.started - cpu)
+            if parts.algorithm.env_steps >= 2 * ROUND:
+                break
+        driver = (time.process_time() - begun) / (len(steps) + len(updates))
+    finally:
+        executor.close()
+    return Costs(statistics.median(steps), statistics.median(updates), statistics.median(ways), driver)
+
+
+def simulate(options: Sequence[str], workers: int, costs: Costs) -> tuple[float, float]:
+    """Steps per simulated second, and mean staleness, with updates as jobs of their own; from the end of a first round on."""
+    parts = build(load_config(None, [], [*SCALED, *options]))
+    config = ExecutorConfig(
+        name="virtual", workers=workers, step_seconds=costs.step, critic_seconds=costs.update, actor_seconds=0, latency=costs.job
     )
-
-
-def _simulate(config) -> list[str]:  # type: ignore[no-untyped-def]
-    from baldwin.executors import make_executor
-
-    parts = build(config)
-    executor = make_executor(config.executor, parts.worker_spec)
-    stale: list[float] = []
+    executor = VirtualExecutor(parts.worker_spec, config)
+    stale, first = [], (0, 0.0)
     for event in loop(parts.algorithm, executor):
+        done = parts.algorithm.env_steps
         if isinstance(event, Told) and event.metrics:
-            stale.append(event.metrics.get("staleness", 0.0))
-        if parts.algorithm.env_steps >= 12_000:
+            stale.append(event.metrics["staleness"])
+        if not first[0] and done >= ROUND:
+            first = done, executor.now
+        if done >= 4 * ROUND:
             break
-    return [f"{parts.algorithm.env_steps / executor.now:,.0f}", f"{statistics.mean(stale):.1f}" if stale else "-"]  # type: ignore[attr-defined]
+    executor.close()
+    return (done - first[0]) / (executor.now - first[1]), statistics.mean(stale)
+
+
+def scaling(repeats: int, seconds: float) -> None:
+    """One and two worker processes; then up to a thousand simulated ones, whose costs are measured first."""
+    options = CASES["PPO HalfCheetah-v5, batch 256"][0]
+    found: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(repeats):
+        for workers, rates in found.items():
+            rates.append(ours(options, "process", seconds, workers))
+    ratios = [b / a for a, b in zip(*found.values(), strict=True)]
+    table("Steps/s of PPO on HalfCheetah-v5", ["1 worker process", "2", "ratio"], [[*map(spread, found.values()), spread(ratios, 2)]])
+    counts, rows, notes = (1, 2, 8, 64, 1000), [], []
+    for name, own in SCALED_ALGORITHMS.items():
+        costs = measure_costs(own)
+        each = [simulate(own, workers, costs) for workers in counts]
+        rows.append([name, *(f"{speed:,.0f}" for speed, _ in each)])
+        rows.append(["staleness", *(f"{stale:.1f}" for _, stale in each)])
+        notes.append(f"{name}: " + ", ".join(f"{k} {v * 1e6:,.0f} us" for k, v in vars(costs).items()))
+    table("Steps per simulated second, CartPole-v1, 1,000 jobs of 4 x 20 steps", ["workers", *(f"{n:,}" for n in counts)], rows)
+    print("\n".join(notes))
 
 
 def main(repeats: int, seconds: float) -> None:
     shares(seconds)
     peers(repeats, seconds)
     pong(repeats, seconds)
-    scaling()
+    scaling(repeats, seconds)
 
 
 if __name__ == "__main__":
