@@ -127,6 +127,7 @@ PONG = [  # the preset pong-small-ppo, without its schedules
     *EQUAL[-3:],
 ]
 FRAMES = 4  # of the game in a step
+PONG_STEPS = 4 * 1024  # of a run
 ROUND = 80_000
 SCALED = [  # 1,000 jobs of 4 x 20 steps, so that as many workers have work; a gradient step takes 4,000 steps
     "env.id=CartPole-v1",
@@ -145,11 +146,12 @@ SCALED_ALGORITHMS = {
 }
 
 
-def run_config(options: Sequence[str], executor: str, workers: int | None = None) -> RunConfig:
-    """The config of one of the cases, which says itself when it stops."""
+def run_config(options: Sequence[str], executor: str, seconds: float = 0.0, workers: int | None = None) -> RunConfig:
+    """The config of one of the cases, which runs for so many seconds and 4 to start; Pong for some rounds, which may take longer."""
     algorithm = options[0].removeprefix("--algo=")
     own = ["algorithm.block=8"] if executor == "inline" and algorithm != "dqn" else []  # one process steps all of them in one call
-    own += [f"executor.name={executor}", "stop.env_steps=null", "stop.score=null"]
+    own += [f"executor.name={executor}", "stop.score=null"]
+    own += [f"stop.env_steps={PONG_STEPS}"] if options is PONG else ["stop.env_steps=null", f"stop.wall_seconds={seconds + 4}"]
     own += [f"executor.workers={workers}"] if workers else []
     env = next(o.removeprefix("env.id=") for o in options if o.startswith("env.id="))
     return load_config(None, [], [*options[1:], *own, f"algorithm.name={algorithm}", f"env.id={env}"])
@@ -163,7 +165,7 @@ def ours(options: Sequence[str], executor: str, seconds: float, workers: int | N
         if "return_mean" in line:
             marks.append((time.perf_counter(), int(line["env_steps"])))
 
-    config = run_config([*options, f"stop.wall_seconds={seconds + 4}"], executor, workers)
+    config = run_config(options, executor, seconds, workers)
     with tempfile.TemporaryDirectory() as folder:
         train(start(config, Path(folder) / "run"), [watch])
     return (marks[-1][1] - marks[1][1]) / (marks[-1][0] - marks[1][0])
@@ -231,7 +233,7 @@ def shares(seconds: float) -> None:
     """Where the CPU time of a whole run in one process goes."""
     rows = []
     for label, options in [*((label, own) for label, (own, _) in CASES.items()), ("PPO Pong, 42 x 42 pixels", PONG)]:
-        each = parts_of_a_step(options, 3 * seconds if options is PONG else seconds)  # a round of Pong takes seconds
+        each = parts_of_a_step(options, seconds)
         total = sum(each.values())
         rows.append([label, f"{total * 1e6:.0f}", *(f"{own * 1e6:.1f} ({own / total:.0%})" for own in each.values())])
     table("CPU microseconds of one step, inline", ["what", "all", "simulator", "network that acts", "learner", "overhead"], rows)
@@ -254,7 +256,7 @@ def parts_of_a_step(options: Sequence[str], seconds: float) -> dict[str, float]:
         if "return_mean" in line:
             marks.append((int(line["env_steps"]), time.process_time(), [each.seconds for each in parts.values()]))
 
-    config = run_config([*options, f"stop.wall_seconds={seconds + 4}"], "inline")
+    config = run_config(options, "inline", seconds)
     with tempfile.TemporaryDirectory() as folder:
         run = start(config, Path(folder) / "run")
         learner, update = cast("Any", run.algorithm).learner, "train" if config.algorithm.name == "dqn" else "update"
@@ -294,7 +296,7 @@ def pong(repeats: int, seconds: float) -> None:
             if name.startswith("bare"):
                 rates.append(FRAMES * in_processes(bare_simulator, 1 if "1" in name else cores(), PONG, seconds))
             else:
-                rates.append(FRAMES * ours(PONG, name, 3 * seconds))
+                rates.append(FRAMES * ours(PONG, name, seconds))
     rows = []
     for name, bare in (("inline", "bare, 1 process"), ("process", "bare, all cores")):
         ratios = [a / b for a, b in zip(found[name], found[bare], strict=True)]
@@ -349,7 +351,7 @@ def simulate(options: Sequence[str], workers: int, costs: Costs) -> tuple[float,
             stale.append(event.metrics["staleness"])
         if not first[0] and done >= ROUND:
             first = done, executor.now
-        if done >= 4 * ROUND:
+        if done >= 3 * ROUND:
             break
     executor.close()
     return (done - first[0]) / (executor.now - first[1]), statistics.mean(stale)
@@ -364,7 +366,7 @@ def scaling(repeats: int, seconds: float) -> None:
             rates.append(ours(options, "process", seconds, workers))
     ratios = [b / a for a, b in zip(*found.values(), strict=True)]
     table("Steps/s of PPO on HalfCheetah-v5", ["1 worker process", "2", "ratio"], [[*map(spread, found.values()), spread(ratios, 2)]])
-    counts, rows, notes = (1, 2, 8, 64, 1000), [], []
+    counts, rows, notes = (1, 8, 64, 1000), [], []
     for name, own in SCALED_ALGORITHMS.items():
         costs = measure_costs(own)
         each = [simulate(own, workers, costs) for workers in counts]
