@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
@@ -71,7 +72,7 @@ class Outcome:
     @property
     def failed(self) -> bool:
         """True if the fitness is not finite, so that it cannot be ranked."""
-        return not bool(np.isfinite(self.fitness).all())
+        return not (math.isfinite(self.fitness) if isinstance(self.fitness, float) else bool(np.isfinite(self.fitness).all()))
 
     @property
     def scalar(self) -> float:

@@ -1,4 +1,4 @@
-"""On-policy learners and DQN: steps/s of whole runs against Stable-Baselines3 and RLlib, where the time goes, and scaling."""
+"""On-policy learners and DQN: steps/s of whole runs against Stable-Baselines3, RLlib and the bare simulator, where the time goes, scaling."""
 
 from __future__ import annotations
 
@@ -8,16 +8,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import patch
 
-from baldwin.config import load_config
+import numpy as np
+
+import baldwin.rollout.worker as rollout_worker
+from baldwin.config import RunConfig, load_config
+from baldwin.envs import make_resumable_env
+from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor
+from baldwin.networks import ActionMap
 from baldwin.ops.threads import cores
+from baldwin.rollout.exploration import random_actions
+from baldwin.rollout.opponent_policies import one_for_all
 from baldwin.runs.build import build
+from baldwin.runs.loop import Told, loop
 from baldwin.runs.run import Run, start, train
-from baldwin.types import CENTER, Shared
 from benchmarks.learners import SB3
-from benchmarks.tools import HERE, peer_python, spread, table
+from benchmarks.tools import HERE, in_processes, peer_python, spread, table
 
 RLLIB = ["ray[rllib]==2.60.0", "torch==2.13.0", "pettingzoo==1.27.0", "mpe2==1.1.1", "threadpoolctl"]  # the last one is for our own worlds
 EQUAL = [
@@ -95,19 +106,66 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-def ours(options: Sequence[str], executor: str, seconds: float) -> float:
-    """Steps/s of a whole run with journal, metrics and checkpoints, from the second line of metrics on."""
+PONG = [  # the preset pong-small-ppo, without its schedules
+    "--algo=ppo",
+    "env.id=ALE/Pong-v5",
+    "env.atari={size: 42, clip_reward: true, end_on_life_loss: true}",
+    "policy.images={conv: small}",
+    "policy.hidden=[]",
+    "policy.activation=relu",
+    "algorithm.n_envs=8",
+    "algorithm.block=4",
+    "algorithm.rollout_length=128",
+    "algorithm.batch_size=256",
+    "algorithm.epochs=4",
+    "algorithm.lr=2.5e-4",
+    "algorithm.clip_range=0.1",
+    "algorithm.entropy_coef=0.01",
+    "algorithm.shared_critic=true",
+    "algorithm.steps_per_epoch=1024",
+    PLAIN,
+    *EQUAL[-3:],
+]
+FRAMES = 4  # of the game in a step
+PONG_STEPS = 4 * 1024  # of a run
+ROUND = 80_000
+SCALED = [  # 1,000 jobs of 4 x 20 steps, so that as many workers have work; a gradient step takes 4,000 steps
+    "env.id=CartPole-v1",
+    "env.backend=gymnasium",
+    "policy.hidden=[64,64]",
+    "policy.normalize_obs=false",
+    f"algorithm.n_envs={ROUND // 20}",
+    "algorithm.block=4",
+    "algorithm.rollout_length=20",
+    "algorithm.steps_per_epoch=4000",
+    "run.evaluate_every=1000000",
+]
+SCALED_ALGORITHMS = {
+    "PPO, 4 epochs": ["algorithm.name=ppo", PLAIN, "algorithm.actor_lag=1", "algorithm.batch_size=4000", "algorithm.epochs=4"],
+    "IMPALA": ["algorithm.name=impala", PLAIN, "algorithm.segments_per_update=50"],
+}
+
+
+def run_config(options: Sequence[str], executor: str, seconds: float = 0.0, workers: int | None = None) -> RunConfig:
+    """The config of one of the cases, which runs for so many seconds and 4 to start; Pong for some rounds, which may take longer."""
     algorithm = options[0].removeprefix("--algo=")
+    own = ["algorithm.block=8"] if executor == "inline" and algorithm != "dqn" else []  # one process steps all of them in one call
+    own += [f"executor.name={executor}", "stop.score=null"]
+    own += [f"stop.env_steps={PONG_STEPS}"] if options is PONG else ["stop.env_steps=null", f"stop.wall_seconds={seconds + 4}"]
+    own += [f"executor.workers={workers}"] if workers else []
+    env = next(o.removeprefix("env.id=") for o in options if o.startswith("env.id="))
+    return load_config(None, [], [*options[1:], *own, f"algorithm.name={algorithm}", f"env.id={env}"])
+
+
+def ours(options: Sequence[str], executor: str, seconds: float, workers: int | None = None) -> float:
+    """Steps/s of a whole run with journal, metrics and checkpoints, from the second line of metrics on."""
     marks: list[tuple[float, int]] = []
 
     def watch(run: Run, line: dict[str, float]) -> None:
         if "return_mean" in line:
             marks.append((time.perf_counter(), int(line["env_steps"])))
 
-    own = ["algorithm.block=8"] if executor == "inline" and algorithm != "dqn" else []  # one process steps all of them in one call
-    own += [f"executor.name={executor}", f"stop.wall_seconds={seconds + 4}", "stop.env_steps=null", "stop.score=null"]
-    env = next(o.removeprefix("env.id=") for o in options if o.startswith("env.id="))
-    config = load_config(None, [], [*options[1:], *own, f"algorithm.name={algorithm}", f"env.id={env}"])
+    config = run_config(options, executor, seconds, workers)
     with tempfile.TemporaryDirectory() as folder:
         train(start(config, Path(folder) / "run"), [watch])
     return (marks[-1][1] - marks[1][1]) / (marks[-1][0] - marks[1][0])
@@ -152,93 +210,178 @@ def peers(repeats: int, seconds: float) -> None:
     )
 
 
-def shares(env: str = "HalfCheetah-v5", rounds: int = 8) -> None:
-    """Where the time of one round of PPO goes, in one process."""
-    config = load_config(
-        None, [], ["algorithm.name=ppo", f"env.id={env}", *EQUAL, LINES, "algorithm.rollout_length=256", "algorithm.batch_size=256"]
-    )
+class Stopwatch:
+    """CPU seconds of this process inside functions."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, whose time counts."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begun = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds += time.process_time() - begun
+
+        return timed
+
+
+def shares(seconds: float) -> None:
+    """Where the CPU time of a whole run in one process goes."""
+    rows = []
+    for label, options in [*((label, own) for label, (own, _) in CASES.items()), ("PPO Pong, 42 x 42 pixels", PONG)]:
+        each = parts_of_a_step(options, seconds)
+        total = sum(each.values())
+        rows.append([label, f"{total * 1e6:.0f}", *(f"{own * 1e6:.1f} ({own / total:.0%})" for own in each.values())])
+    table("CPU microseconds of one step, inline", ["what", "all", "simulator", "network that acts", "learner", "overhead"], rows)
+
+
+def parts_of_a_step(options: Sequence[str], seconds: float) -> dict[str, float]:
+    """CPU seconds of a step: in the simulator, in the forward pass that acts, in the learner, and in all else."""
+    parts = {name: Stopwatch() for name in ("simulator", "network", "learner")}
+    marks: list[tuple[int, float, list[float]]] = []
+
+    def make_envs(*args: Any, **kwargs: Any) -> Any:
+        envs: Any = make_resumable_env(*args, **kwargs)
+        envs.step, envs.reset = (parts["simulator"].around(each) for each in (envs.step, envs.reset))
+        return envs
+
+    def make_forward(*args: Any) -> Any:
+        return parts["network"].around(one_for_all(*args))
+
+    def watch(run: Run, line: dict[str, float]) -> None:
+        if "return_mean" in line:
+            marks.append((int(line["env_steps"]), time.process_time(), [each.seconds for each in parts.values()]))
+
+    config = run_config(options, "inline", seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        run = start(config, Path(folder) / "run")
+        learner, update = cast("Any", run.algorithm).learner, "train" if config.algorithm.name == "dqn" else "update"
+        setattr(learner, update, parts["learner"].around(getattr(learner, update)))
+        with patch.multiple(rollout_worker, make_resumable_env=make_envs, one_for_all=make_forward):
+            train(run, [watch])
+    (first, begun, before), (last, ended, after) = marks[1], marks[-1]
+    found = {name: (b - a) / (last - first) for name, a, b in zip(parts, before, after, strict=True)}
+    return found | {"overhead": (ended - begun) / (last - first) - sum(found.values())}
+
+
+def bare_simulator(options: Sequence[str], seconds: float) -> float:
+    """Steps/s of four copies of the environment, preprocessed as in training, with random actions."""
+    config = run_config(options, "inline")
     parts = build(config)
-    worker, algorithm = parts.worker_spec(), parts.algorithm
-    worker.receive(Shared(CENTER, 0, algorithm.policy_state(), 0))
-    collect = learn = steps = 0.0
-    for _ in range(rounds):
-        begun = time.perf_counter()
-        outcomes = [o for job in algorithm.ask(8) for o in job.run(worker)]
-        middle = time.perf_counter()
-        for outcome in outcomes:
-            algorithm.tell([outcome])
-        collect, learn = collect + middle - begun, learn + time.perf_counter() - middle
-        steps += sum(o.env_steps for o in outcomes)
-    bare = bare_simulator(env, int(steps))
-    rows = [
-        ["simulator alone", f"{bare / steps * 1e6:.1f}", f"{bare / (collect + learn):.2f}"],
-        ["policy and bookkeeping of collecting", f"{(collect - bare) / steps * 1e6:.1f}", f"{(collect - bare) / (collect + learn):.2f}"],
-        ["learning, 10 epochs of batches of 256", f"{learn / steps * 1e6:.1f}", f"{learn / (collect + learn):.2f}"],
-    ]
-    table(f"PPO on {env}: microseconds of one step in one process", ["what", "us", "share"], rows)
-
-
-def bare_simulator(env: str, steps: int) -> float:
-    """Seconds for so many steps of the vector environment with constant actions."""
-    import numpy as np
-
-    from baldwin.envs import EnvConfig, check_env, make_vector_env
-
-    config = EnvConfig(id=env)
-    spec = check_env(config)
-    envs, ids = make_vector_env(config, spec, 4), np.arange(4, dtype=np.int32)
+    envs, ids, rng = make_resumable_env(config.env, parts.env_spec, 4), np.arange(4, dtype=np.int32), np.random.default_rng(0)
+    act = ActionMap(parts.env_spec.action_space, config.policy.squash, config.policy.head)
     envs.open(np.arange(4), 0)
     envs.reset(ids)
-    actions = np.zeros((4, *(spec.action_space.shape or ())), np.float32)
-    begun = time.perf_counter()
-    for n in range(steps // 4):
-        if n % 1000 == 999:
-            envs.reset(ids)
-        envs.step(actions, ids)
-    return time.perf_counter() - begun
+    begun, steps = time.perf_counter(), 0
+    while time.perf_counter() - begun < seconds:
+        result = envs.step(random_actions(act, 4, None, rng), ids)
+        steps += 4
+        over = ids[result.terminated | result.truncated]
+        if len(over):
+            envs.reset(over)
+    rate = steps / (time.perf_counter() - begun)
+    envs.close()
+    return rate
 
 
-def scaling() -> None:
-    """Simulated workers with measured costs: steps per simulated second of PPO and IMPALA."""
+def pong(repeats: int, seconds: float) -> None:
+    """PPO from pixels against the simulator alone, in as many processes."""
+    found: dict[str, list[float]] = {name: [] for name in ("bare, 1 process", "inline", "bare, all cores", "process")}
+    for _ in range(repeats):
+        for name, rates in found.items():
+            if name.startswith("bare"):
+                rates.append(FRAMES * in_processes(bare_simulator, 1 if "1" in name else cores(), PONG, seconds))
+            else:
+                rates.append(FRAMES * ours(PONG, name, seconds))
     rows = []
-    for name, extra in (("ppo", ["algorithm.epochs=4"]), ("impala", ["algorithm.segments_per_update=4"])):
-        for workers in (1, 2, 8, 64, 1000):
-            n_envs = 4 * max(8, min(workers, 256))
-            options = [f"algorithm.name={name}", "env.id=CartPole-v1", f"algorithm.n_envs={n_envs}", "algorithm.block=4", *extra]
-            options += [
-                "algorithm.rollout_length=20",
-                "algorithm.steps_per_epoch=4000",
-                "executor.name=virtual",
-                f"executor.workers={workers}",
-            ]
-            config = load_config(None, [], [*options, "stop.env_steps=12000", "run.evaluate_every=1000000"])
-            rows.append([name, str(workers), *_simulate(config)])
-    table(
-        "Simulated workers, CartPole-v1, segments of 4 x 20 steps",
-        ["algorithm", "workers", "steps per simulated second", "staleness"],
-        rows,
+    for name, bare in (("inline", "bare, 1 process"), ("process", "bare, all cores")):
+        ratios = [a / b for a, b in zip(found[name], found[bare], strict=True)]
+        rows.append([name, spread(found[name]), spread(found[bare]), spread(ratios, 2)])
+    table("Frames/s of PPO on Pong, 42 x 42 pixels", ["executor", "baldwin", "bare simulator", "ratio"], rows)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds, as measured on this machine."""
+
+    step: float  # of collecting, in a worker's CPU time
+    update: float  # of a gradient step, in a worker's CPU time
+    job: float  # on its way to a worker process and back
+    driver: float  # of the driver's CPU time for each job
+
+
+def measure_costs(options: Sequence[str]) -> Costs:
+    """Medians over the jobs of a few updates through one worker process."""
+    parts = build(load_config(None, [], [*SCALED, *options]))
+    executor = ProcessExecutor(parts.worker_spec, ExecutorConfig(workers=1))
+    steps, updates, ways = [], [], []
+    begun = time.process_time()
+    try:
+        for event in loop(parts.algorithm, executor):
+            if isinstance(event, Told):
+                (outcome,), cpu = event.result.outcomes, event.result.cpu_seconds
+                if outcome.critic_steps:
+                    updates.append(cpu / outcome.critic_steps)
+                else:
+                    steps.append(cpu / outcome.env_steps)
+                    ways.append(event.result.finished - event.result.started - cpu)
+            if parts.algorithm.env_steps >= 2 * ROUND:
+                break
+        driver = (time.process_time() - begun) / (len(steps) + len(updates))
+    finally:
+        executor.close()
+    return Costs(statistics.median(steps), statistics.median(updates), statistics.median(ways), driver)
+
+
+def simulate(options: Sequence[str], workers: int, costs: Costs) -> tuple[float, float]:
+    """Steps per simulated second, and mean staleness, with updates as jobs of their own; from the end of a first round on."""
+    parts = build(load_config(None, [], [*SCALED, *options]))
+    config = ExecutorConfig(
+        name="virtual", workers=workers, step_seconds=costs.step, critic_seconds=costs.update, actor_seconds=0, latency=costs.job
     )
-
-
-def _simulate(config) -> list[str]:  # type: ignore[no-untyped-def]
-    from baldwin.executors import make_executor
-    from baldwin.runs.loop import Told, loop
-
-    parts = build(config)
-    executor = make_executor(config.executor, parts.worker_spec)
-    stale: list[float] = []
+    executor = VirtualExecutor(parts.worker_spec, config)
+    stale, first = [], (0, 0.0)
     for event in loop(parts.algorithm, executor):
+        done = parts.algorithm.env_steps
         if isinstance(event, Told) and event.metrics:
-            stale.append(event.metrics.get("staleness", 0.0))
-        if parts.algorithm.env_steps >= 12_000:
+            stale.append(event.metrics["staleness"])
+        if not first[0] and done >= ROUND:
+            first = done, executor.now
+        if done >= 3 * ROUND:
             break
-    return [f"{parts.algorithm.env_steps / executor.now:,.0f}", f"{statistics.mean(stale):.1f}" if stale else "-"]  # type: ignore[attr-defined]
+    executor.close()
+    return (done - first[0]) / (executor.now - first[1]), statistics.mean(stale)
+
+
+def scaling(repeats: int, seconds: float) -> None:
+    """One and two worker processes; then up to a thousand simulated ones, whose costs are measured first."""
+    options = CASES["PPO HalfCheetah-v5, batch 256"][0]
+    found: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(repeats):
+        for workers, rates in found.items():
+            rates.append(ours(options, "process", seconds, workers))
+    ratios = [b / a for a, b in zip(*found.values(), strict=True)]
+    table("Steps/s of PPO on HalfCheetah-v5", ["1 worker process", "2", "ratio"], [[*map(spread, found.values()), spread(ratios, 2)]])
+    counts, rows, notes = (1, 8, 64, 1000), [], []
+    for name, own in SCALED_ALGORITHMS.items():
+        costs = measure_costs(own)
+        each = [simulate(own, workers, costs) for workers in counts]
+        rows.append([name, *(f"{speed:,.0f}" for speed, _ in each)])
+        rows.append(["staleness", *(f"{stale:.1f}" for _, stale in each)])
+        notes.append(f"{name}: " + ", ".join(f"{k} {v * 1e6:,.0f} us" for k, v in vars(costs).items()))
+    table("Steps per simulated second, CartPole-v1, 1,000 jobs of 4 x 20 steps", ["workers", *(f"{n:,}" for n in counts)], rows)
+    print("\n".join(notes))
 
 
 def main(repeats: int, seconds: float) -> None:
-    shares()
+    shares(seconds)
     peers(repeats, seconds)
-    scaling()
+    pong(repeats, seconds)
+    scaling(repeats, seconds)
 
 
 if __name__ == "__main__":

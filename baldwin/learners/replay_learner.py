@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
@@ -199,11 +200,12 @@ class ReplayLearner(ABC):
         means = {}
         for name, values in reports.items():
             each = torch.stack(values).float().view(len(values), -1).mean(1)
-            bad = (~torch.isfinite(each)).nonzero()
-            if len(bad):
-                where = f"batch {int(bad[0]) + 1} of {k}, drawn after {before} updates"
-                raise Diverged(f"{name} is {float(each[bad[0]])} in {where}: the learner has diverged. Lower the learning rates")
-            means[name] = float(each.mean())
+            numbers = each.tolist()
+            for n, number in enumerate(numbers):
+                if not math.isfinite(number):
+                    where = f"batch {n + 1} of {k}, drawn after {before} updates"
+                    raise Diverged(f"{name} is {number} in {where}: the learner has diverged. Lower the learning rates")
+            means[name] = float(each.mean()) if len(numbers) > 1 else numbers[0]
         for name, network in self.networks().items():
             if network.params.grad is not None:
                 means[f"{name}_gradient_norm"] = float(network.params.grad.norm())

@@ -316,7 +316,8 @@ class ReplayBuffer:
         if self._folder is not None:
             self._files[name].reserve(min(self.length, start + count))
         self._arrays[name][at : at + head] = values[:head]
-        self._arrays[name][: count - head] = values[head:]
+        if head < count:
+            self._arrays[name][: count - head] = values[head:]
 
     def read(self, first: int, total: int) -> dict[str, NDArray[Any]]:
         """The rows from `first` up to `total`, as they were added."""

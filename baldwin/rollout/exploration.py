@@ -65,8 +65,8 @@ def policy_actions(
     if not act.continuous:
         logits = (out if mask is None else mask_logits(out, mask)).numpy()
         if explore == "epsilon":
-            random = rng.random(len(out)) < np.asarray(amount)
-            return np.where(random, random_actions(act, len(out), mask, rng), logits.argmax(1))
+            random = rng.random(len(logits)) < np.asarray(amount)
+            return np.where(random, random_actions(act, len(logits), mask, rng), logits.argmax(1))
         gumbel = rng.gumbel(size=logits.shape) if explore == "sample" else 0.0
         return np.asarray((logits.astype(np.float64) + gumbel).argmax(1))
     if explore == "greedy":

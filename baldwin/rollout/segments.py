@@ -395,7 +395,7 @@ def choose_actions(
     features: Forward | None = None,
 ) -> tuple[NDArray[Any], Tensor]:
     """Actions as the learner knows them, and the memory after this step."""
-    count, mask = len(memory), obs.get(ACTION_MASK)
+    count, mask = memory.shape[0], obs.get(ACTION_MASK)
     if mask is not None and not bool(act.has_legal(mask).all()):
         raise EnvironmentFailure(NOTHING_LEGAL)
     if job.explore == "distribution":

@@ -13,6 +13,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,14 +123,19 @@ def encode(meta: dict[str, Any], outcomes: list[Outcome]) -> bytes:
 
 def to_safetensors(arrays: Arrays) -> bytes:
     """Arrays in the format of safetensors, whose own `save` takes five times as long for small ones."""
-    header, data, at = {}, [], 0
-    for name, array in arrays.items():
-        raw = array.tobytes()
-        header[name] = {"dtype": DTYPES[array.dtype.str], "shape": array.shape, "data_offsets": (at, at + len(raw))}
-        data.append(raw)
-        at += len(raw)
+    head = _header(tuple((name, array.dtype.str, array.shape, array.nbytes) for name, array in arrays.items()))
+    return b"".join([head, *(array.tobytes() for array in arrays.values())])
+
+
+@lru_cache(maxsize=64)
+def _header(columns: tuple[tuple[str, str, tuple[int, ...], int], ...]) -> bytes:
+    """The header of arrays of these names, dtypes, shapes and bytes: most records of a run have the same one."""
+    header, at = {}, 0
+    for name, dtype, shape, size in columns:
+        header[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": (at, at + size)}
+        at += size
     text = json.dumps(header).encode()
-    return b"".join([SIZE.pack(len(text)), text, *data])
+    return SIZE.pack(len(text)) + text
 
 
 def decode(payload: bytes, end: int, outcomes: bool = True) -> Record:
