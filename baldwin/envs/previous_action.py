@@ -24,7 +24,7 @@ class PreviousAction(gym.Wrapper[Any, Any, Any, Any]):
         self.observation_space = with_previous_action_space(inner, env.action_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """The first observation."""
+        """Begin an episode: no action has been taken, so that the sensor shows zeros."""
         obs, info = self.env.reset(seed=seed, options=options)
         return with_previous_action(obs, no_action(self.env.action_space)), info
 

@@ -102,7 +102,7 @@ class DQN(TransitionLearner):
         self.q_network = StackedNetwork(trained, trained.init(seed)[None], config.lr, self.device)
 
     def networks(self) -> dict[str, StackedNetwork]:
-        """The Q-network."""
+        """The Q-network, by the name that critics have in metrics and checkpoints."""
         return {"critic": self.q_network}
 
     def train(self, sampler: BatchSampler, k: int) -> Metrics:
