@@ -37,7 +37,7 @@ test: $(READY)
 
 # Maths, config, and the contracts on toys, without worker processes: for a first answer while coding.
 quick: $(READY)
-	$(BIN)/python -m pytest $(PARALLEL) tests/ops tests/config tests/strategies tests/networks tests/replay tests/contracts \
+	$(BIN)/python -m pytest -n auto --dist loadgroup tests/ops tests/config tests/strategies tests/networks tests/replay tests/contracts \
 		-k 'not ray and not process and not learns_a_toy and not every_field_is_read'
 
 slow: $(READY)
