@@ -230,7 +230,7 @@ class Algorithm(Protocol):
 
     @property
     def gradient_steps(self) -> int:
-        """Back-propagated updates made."""
+        """Updates by back-propagation that were made so far."""
 
     @property
     def replayed_steps(self) -> int:

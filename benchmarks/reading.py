@@ -88,7 +88,7 @@ def cases() -> dict[str, dict[str, dict[CodeType, int]]]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Trace all cases and print their table."""
     rows = []
     for name, files in cases().items():
         rows.append([name, str(len(files)), str(sum(sum(lines.values()) for lines in files.values())), ", ".join(sorted(files))])

@@ -54,7 +54,7 @@ class PrioritizedSampler:
 
     @property
     def replay(self) -> ReplayBuffer:
-        """What it samples."""
+        """The replay buffer whose rows it samples."""
         return self._replay
 
     @property
