@@ -94,7 +94,6 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
         [
             "--algo=dqn",
             "env.id=CartPole-v1",
-            "env.backend=gymnasium",
             "policy.hidden=[64,64]",
             "algorithm.double=false",
             "algorithm.checkpoint_slack=200000",

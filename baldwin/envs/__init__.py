@@ -1,6 +1,6 @@
 """Environments: several copies of one, stepped side by side, whichever simulator serves them."""
 
-from baldwin.envs import envpool, gymnasium, mujoco, pong_backend  # noqa: F401 - they register themselves
+from baldwin.envs import classic_control, envpool, gymnasium, mujoco, pong_backend  # noqa: F401 - they register themselves
 from baldwin.envs.asynchronous import Player, check_alike
 from baldwin.envs.backends import (
     check_env,

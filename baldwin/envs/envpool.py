@@ -30,6 +30,8 @@ RESETS_ONLY = frozenset({"envpool.mujoco.gym", "envpool.classic_control"})
 Then the k-th start of an environment does not depend on what was played before, and a pool, which takes 1-2 ms per environment to make,
 can be kept from job to job and fast-forwarded by resets. In the other families equal seeds give equal starts only in the first episode.
 """
+GYMNASIUM_FAMILIES = ("gymnasium.envs.mujoco", "gymnasium.envs.classic_control")
+"""The same families by their modules in Gymnasium."""
 
 
 @cache
@@ -133,10 +135,13 @@ class EnvPoolVectorEnv:
 
 def serves(config: EnvConfig) -> bool:
     """Whether `auto` may take this backend: where it can seed every episode, or where nobody else has the id."""
-    family = ids().get(envpool_id(config.id))
     if config.id.startswith(ATARI_PREFIX):
         return False  # ALE seeds every episode, and is as fast on one thread
-    return family in RESETS_ONLY or bool(family and config.id not in gym.registry)
+    known = gym.registry.get(config.id)
+    if ":" in config.id or (known and not str(known.entry_point).startswith(GYMNASIUM_FAMILIES)):
+        return False  # told without asking EnvPool, which takes a second to import
+    family = ids().get(envpool_id(config.id))
+    return family in RESETS_ONLY or bool(family and not known)
 
 
 def resets_only(config: EnvConfig) -> bool:

@@ -31,7 +31,9 @@ class EnvConfig(ConfigModel):
     id: str = Field(
         description="A Gymnasium id, dmc:domain-task, pybullet:EnvId, pettingzoo:module, unity:PATH, package.module:EnvId or package.module:EnvClass"
     )
-    backend: str = Field(AUTO, description="auto, gymnasium, envpool, mujoco or a plugin's; auto takes the fastest that has the id")
+    backend: str = Field(
+        AUTO, description="auto, gymnasium, classic-control, envpool, mujoco or a plugin's; auto takes the fastest that has the id"
+    )
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Passed to the environment")
     islands: bool = Field(
         True,

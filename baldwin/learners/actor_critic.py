@@ -92,7 +92,9 @@ class ActorCritic:
         if self._shared:
             drawn = self._policy_net.init(seed)
             if policy.init in SCALED_INITS:  # values begin at their own scale
-                drawn[np.setdiff1d(np.arange(len(drawn)), self.policy_rows)] /= policy.output_scale
+                of_values = np.ones(len(drawn), np.bool_)
+                of_values[self.policy_rows] = False
+                drawn[of_values] /= policy.output_scale
             params[: len(drawn)] = drawn
             return params
         params[self.policy_rows] = make_network(policy, obs, self.n_outputs).init(seed)
