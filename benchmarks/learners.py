@@ -21,6 +21,7 @@ from baldwin.learners.off_policy import window_columns
 from baldwin.learners.sac import SACConfig
 from baldwin.learners.window_learner import WindowLearner
 from baldwin.networks import PolicyConfig
+from baldwin.networks.batched_mlp import MIN_ONEDNN, product
 from baldwin.observations import vector_spec
 from baldwin.ops.threads import cores, threads
 from baldwin.replay import PREVIOUS_INDEX, Column, ReplayBuffer
@@ -121,7 +122,11 @@ def products(kind: str, hidden: list[int], batch: int, seen: int = OBS) -> Calla
     def run() -> None:
         calls[0] += 1
         for a, b in jobs if calls[0] % 2 else jobs[:half]:
-            torch.bmm(a, b)
+            if a[0].numel() * b.shape[2] >= MIN_ONEDNN:
+                for own_a, own_b in zip(a, b, strict=True):
+                    product(own_a, own_b)
+            else:
+                torch.bmm(a, b)
 
     return run
 

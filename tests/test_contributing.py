@@ -16,7 +16,7 @@ FIND = {
     "snes": "from baldwin.config import load_config; assert load_config(algorithm='snes', env='CartPole-v1').algorithm.name == 'snes'",
     "ddpg": "from baldwin.config import load_config; assert load_config('pendulum-ddpg').algorithm.name == 'ddpg'",
     "leaky": "from baldwin.networks import MEMORIES; assert len(MEMORIES) == 5",
-    "point": "from baldwin.envs import BACKENDS; assert len(BACKENDS) == 5",
+    "point": "from baldwin.envs import BACKENDS; assert len(BACKENDS) == 6",
     "shuffled": "from baldwin.executors import EXECUTORS; assert len(EXECUTORS) == 5",
 }
 

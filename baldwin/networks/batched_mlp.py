@@ -1,4 +1,7 @@
-"""N perceptrons at once as one node of the autograd graph, whose backward pass writes all gradients into one kept row [D] per network."""
+"""N perceptrons at once as one node of the autograd graph, whose backward pass writes all gradients into one kept row [D] per network.
+
+Products of large matrices are oneDNN's, where torch has it: on processors that are not Intel's, its other library takes twice as long.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,9 @@ ACTIVATION_BACKWARD: dict[str, Callable[[Tensor, Tensor], object]] = {
     "leaky-relu": lambda grad, h: aten.leaky_relu_backward.grad_input(grad, h, 0.01, True, grad_input=grad),
 }
 """(gradient after the activation, the activation's result) -> gradient before it, written in place."""
+MIN_LARGE = 2**22  # multiplications in the largest product of a network; below, all networks in one call are faster
+MIN_ONEDNN = 2**20  # in a single product; below, a call of oneDNN takes longer than the arithmetic
+HAS_ONEDNN: bool = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
 MIN_COLS_FOR_OUT_BMM = 64  # below, a product is slower when it is written into a larger matrix than when it is copied there
 
 
@@ -38,15 +44,26 @@ def split_params(params: Tensor, shapes: tuple[Shape, ...]) -> list[Tensor]:
     return [part.view(len(params), *s) for part, s in zip(parts, shapes, strict=True)]
 
 
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a [I, J] b [J, K] + bias [K]."""
+    if HAS_ONEDNN and a.shape[0] * a.shape[1] * b.shape[1] >= MIN_ONEDNN:
+        return torch.ops.mkldnn._linear_pointwise(a, b.t(), bias, "none", [], "")  # type: ignore[no-any-return]
+    return torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
+
+
 class BatchedMLP:
-    """N perceptrons with the parameters [N, D]. Views of the layers are taken once and see later changes of the parameters."""
+    """N perceptrons with the parameters [N, D]. Views of the layers are taken once and see later changes of the parameters.
+
+    Small ones are computed together, large ones one by one.
+    """
 
     def __init__(self, params: Tensor, shapes: tuple[Shape, ...], activation: str) -> None:
         self._params, self._shapes = params, shapes
+        self._largest = max(math.prod(shape) for shape in shapes)
         self._activate, self._activation_backward = ACTIVATIONS[activation], ACTIVATION_BACKWARD[activation]
         tensors = split_params(params.detach(), shapes)
-        self._weights = tensors[::2]
-        self._layers = [(b.unsqueeze(1), w.transpose(1, 2)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
+        self._weights, self._biases = tensors[::2], tensors[1::2]
+        self._layers = [(b.unsqueeze(1), w.transpose(1, 2)) for w, b in zip(self._weights, self._biases, strict=True)]
         self._grad_buffer: tuple[Tensor, list[Tensor]] | None = None
         self._own_users = 0  # tensors that share its memory while nobody else does
 
@@ -62,7 +79,10 @@ class BatchedMLP:
         return self.forward(x)[0]
 
     def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Outputs, and the input of every layer, which `backward` needs."""
+        """Outputs [N, B, out], and the input of every layer, which `backward` needs; of large networks, layer by layer of each."""
+        if self._one_by_one(x):
+            done = [self._forward_one(n, x[n]) for n in range(len(x))]
+            return torch.stack([out for out, _ in done]), [each for _, inputs in done for each in inputs]
         inputs = [x]
         for bias, weight in self._layers[:-1]:
             inputs.append(self._activate(torch.baddbmm(bias, inputs[-1], weight)))
@@ -72,6 +92,13 @@ class BatchedMLP:
     def backward(self, inputs: list[Tensor], grad: Tensor, to_input: bool, to_params: bool) -> tuple[Tensor | None, Tensor | None]:
         """Gradients of the inputs [N, B, in] and of the parameters [N, D], where asked for, from that of the outputs."""
         grad_params, parts = self._buffer() if to_params else (None, [])
+        if inputs[0].dim() == 2:  # one by one
+            size = len(self._weights)
+            done = [
+                self._backward_one(n, inputs[n * size : (n + 1) * size], grad[n], to_input, [part[n] for part in parts])
+                for n in range(len(grad))
+            ]
+            return (torch.stack(done) if to_input else None), grad_params
         for layer in range(len(self._weights) - 1, -1, -1):
             if layer < len(self._weights) - 1:
                 self._activation_backward(grad, inputs[layer + 1])
@@ -81,6 +108,29 @@ class BatchedMLP:
             if layer or to_input:
                 grad = torch.bmm(grad, self._weights[layer])
         return (grad if to_input else None), grad_params
+
+    def _one_by_one(self, x: Tensor) -> bool:
+        large = HAS_ONEDNN and x.shape[1] * self._largest >= MIN_LARGE
+        return large and x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+
+    def _forward_one(self, n: int, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Outputs [B, out] of one network, and the input of every layer."""
+        inputs = [x]
+        for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
+            inputs.append(self._activate(product(inputs[-1], weight[n].t(), bias[n])))
+        return product(inputs[-1], self._weights[-1][n].t(), self._biases[-1][n]), inputs
+
+    def _backward_one(self, n: int, inputs: list[Tensor], grad: Tensor, to_input: bool, parts: list[Tensor]) -> Tensor:
+        """Gradient of the inputs [B, in] of one network, where asked for; that of its parameters goes to `parts`, if there are any."""
+        for layer in range(len(self._weights) - 1, -1, -1):
+            if layer < len(self._weights) - 1:
+                self._activation_backward(grad, inputs[layer + 1])
+            if parts:
+                _product_into(parts[2 * layer], grad, inputs[layer])
+                torch.sum(grad, 0, out=parts[2 * layer + 1])
+            if layer or to_input:
+                grad = product(grad, self._weights[layer][n])
+        return grad
 
     def _buffer(self) -> tuple[Tensor, list[Tensor]]:
         """Where to write the gradient: the kept buffer, unless someone still holds an earlier gradient, which lies in it."""
@@ -119,3 +169,11 @@ def _bmm_into(out: Tensor, left: Tensor, right: Tensor) -> None:
         out.copy_(torch.bmm(right.transpose(1, 2), left.transpose(1, 2)).transpose(1, 2))
     else:
         out.copy_(torch.bmm(left, right))
+
+
+def _product_into(out: Tensor, grad: Tensor, x: Tensor) -> None:
+    """The gradient [O, I] of a weight matrix, given those of its outputs [B, O] and its inputs [B, I]."""
+    if out.shape[1] < out.shape[0]:  # the same as above
+        out.copy_(product(x.t(), grad).t())
+    else:
+        out.copy_(product(grad.t(), x))

@@ -1,3 +1,4 @@
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -15,15 +16,18 @@ from baldwin.networks import (
     NumpyMLP,
     PolicyConfig,
     StackedNetwork,
+    batched_mlp,
     make_network,
     stack_trials,
 )
-from baldwin.networks.batched_mlp import BatchedMLP
+from baldwin.networks.batched_mlp import BatchedMLP, split_params
 from baldwin.observations import describe_observations, vector_spec
 from baldwin.ops.moments import Moments
 from baldwin.ops.noise import Noise
 from baldwin.types import Perturbation, Trial
 from tests.networks.tools import outputs
+
+FUNCTIONS = {"tanh": torch.tanh, "relu": torch.relu, "leaky-relu": nn.functional.leaky_relu, "selu": torch.selu}
 
 
 def torch_mlp(flat: np.ndarray, sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
@@ -255,6 +259,35 @@ def test_one_step_is_that_of_torch_adam() -> None:
         theirs.square().sum().backward()
         adam.step()
     np.testing.assert_allclose(ours.vectors(), theirs.detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("library", ["onednn", "torch"])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "leaky-relu", "selu"])
+def test_large_perceptrons_are_those_of_autograd(activation: str, count: int, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if library == "torch":
+        monkeypatch.setattr(batched_mlp, "HAS_ONEDNN", False)
+    shapes = ((300, 23), (300,), (256, 300), (256,), (2, 256), (2,))
+    x = torch.randn(count, 64, 23, generator=torch.Generator().manual_seed(0))
+    grad = torch.randn(count, 64, 2, generator=torch.Generator().manual_seed(1))
+    params = 0.1 * torch.randn(count, sum(math.prod(s) for s in shapes), generator=torch.Generator().manual_seed(2))
+    rows, given = params.clone().requires_grad_(), x.clone().requires_grad_()
+    mlp = BatchedMLP(rows, shapes, activation)
+    assert mlp._one_by_one(given) == batched_mlp.HAS_ONEDNN
+    found = mlp.outputs(given)
+    found.backward(grad)  # type: ignore[no-untyped-call]
+    plain, inputs = params.double().requires_grad_(), x.double().requires_grad_()
+    layers = split_params(plain, shapes)
+    hidden = inputs
+    for weight, bias in zip(layers[0:4:2], layers[1:4:2], strict=True):
+        hidden = FUNCTIONS[activation](torch.baddbmm(bias[:, None], hidden, weight.transpose(1, 2)))
+    expected = torch.baddbmm(layers[5][:, None], hidden, layers[4].transpose(1, 2))
+    expected.backward(grad.double())  # type: ignore[no-untyped-call]
+    assert plain.grad is not None
+    assert inputs.grad is not None
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(rows.grad.double(), plain.grad, rtol=1e-4, atol=1e-4)  # type: ignore[union-attr]
+    torch.testing.assert_close(given.grad.double(), inputs.grad, rtol=1e-4, atol=1e-4)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "leaky-relu", "selu"])
