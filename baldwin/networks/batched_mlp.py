@@ -44,11 +44,12 @@ def split_params(params: Tensor, shapes: tuple[Shape, ...]) -> list[Tensor]:
     return [part.view(len(params), *s) for part, s in zip(parts, shapes, strict=True)]
 
 
-def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """a [I, J] b [J, K] + bias [K]."""
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
+    """a [I, J] b [J, K] + bias [K], and of that the positive part where asked for."""
     if HAS_ONEDNN and a.shape[0] * a.shape[1] * b.shape[1] >= MIN_ONEDNN:
-        return torch.ops.mkldnn._linear_pointwise(a, b.t(), bias, "none", [], "")  # type: ignore[no-any-return]
-    return torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
+        return torch.ops.mkldnn._linear_pointwise(a, b.t(), bias, "relu" if relu else "none", [], "")  # type: ignore[no-any-return]
+    out = torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
+    return out.relu_() if relu else out
 
 
 class BatchedMLP:
@@ -60,6 +61,7 @@ class BatchedMLP:
     def __init__(self, params: Tensor, shapes: tuple[Shape, ...], activation: str) -> None:
         self._params, self._shapes = params, shapes
         self._largest = max(math.prod(shape) for shape in shapes)
+        self._relu = activation == "relu"  # which costs nothing inside a product
         self._activate, self._activation_backward = ACTIVATIONS[activation], ACTIVATION_BACKWARD[activation]
         tensors = split_params(params.detach(), shapes)
         self._weights, self._biases = tensors[::2], tensors[1::2]
@@ -117,7 +119,8 @@ class BatchedMLP:
         """Outputs [B, out] of one network, and the input of every layer."""
         inputs = [x]
         for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
-            inputs.append(self._activate(product(inputs[-1], weight[n].t(), bias[n])))
+            out = product(inputs[-1], weight[n].t(), bias[n], relu=self._relu)
+            inputs.append(out if self._relu else self._activate(out))
         return product(inputs[-1], self._weights[-1][n].t(), self._biases[-1][n]), inputs
 
     def _backward_one(self, n: int, inputs: list[Tensor], grad: Tensor, to_input: bool, parts: list[Tensor]) -> Tensor:
