@@ -120,17 +120,19 @@ def _gaussian(
 
 def _choice(policy_loss: PolicyLoss, logits: Array, action: Array, to_logits: Array, entropy_coef: float) -> tuple[float, Array, float]:
     """Loss, log-probabilities and entropy; d log p_a / d logit_j = [j = a] - p_j and d H / d logit_j = - p_j (log p_j + H)."""
-    shifted = logits - logits.max(1, keepdims=True)
-    exp = np.exp(shifted)
-    total = exp.sum(1, keepdims=True)
-    log_probs = shifted - np.log(total)
-    probs = exp / total
+    columns = np.ascontiguousarray(logits.T)  # [actions, B]: sums over the choices are fast along the batch
+    columns -= columns.max(0)
+    probs = np.exp(columns)
+    total = probs.sum(0)
+    probs /= total
+    log_probs = np.subtract(columns, np.log(total), out=columns)
     rows, chosen = np.arange(len(logits)), action[:, 0].astype(np.int64)
-    log_prob = log_probs[rows, chosen]
+    log_prob = log_probs[chosen, rows]
     loss, gradient = policy_loss(log_prob)
-    entropy = -(probs * log_probs).sum(1, keepdims=True)
-    np.multiply(probs, -gradient[:, None], out=to_logits)
-    to_logits[rows, chosen] += gradient
+    entropy = -(probs * log_probs).sum(0)
+    slope = probs * -gradient
+    slope[chosen, rows] += gradient
     if entropy_coef:
-        to_logits += probs * (log_probs + entropy) * np.float32(entropy_coef / len(logits))
+        slope += probs * (log_probs + entropy) * np.float32(entropy_coef / len(logits))
+    to_logits[:] = slope.T
     return loss, log_prob, float(entropy.mean())

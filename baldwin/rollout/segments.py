@@ -28,7 +28,7 @@ from baldwin.networks import (
     make_sampler,
     to_environment,
 )
-from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, stack_observations
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
 from baldwin.opponents import SCRIPT, UNTOLD, WIN, Mixture, told_win
 from baldwin.ops import seeds
 from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
@@ -42,6 +42,7 @@ MEMORY, START_MEMORY, MEMORIES, DECIDED = "memory", "start_memory", "memories", 
 LATENCIES, REPLACED = "latencies", "replaced_turns"
 """Names of a segment's arrays in live worlds: seconds [n] from turns to their actions, and turns [] that took the place of unanswered ones."""
 NO_EPISODE = -1
+UNKNOWN_STEPS = 128  # for which there is space at first in an episode that is collected whole
 LOST = "a match of a live world was lost with the worker that played it"
 ACTOR = "actor"
 """The key under which the parameters that act are shared, where they are too large to travel with every job."""
@@ -209,72 +210,89 @@ class RunningEnvs:
 
 
 class Recorder:
-    """The steps of a segment as they happen."""
+    """The steps of a segment as they happen: arrays [L, T, ...] by name, written in place."""
 
-    def __init__(self, running: RunningEnvs) -> None:
-        self._running = running
-        self.observations = [self._newest()]
-        self.deciding = [running.deciding]
-        self.actions: list[NDArray[Any]] = []
+    def __init__(self, running: RunningEnvs, steps: int | None) -> None:
+        """`steps`: how many there will be; None: nobody knows."""
+        self._running, self._steps = running, steps or UNKNOWN_STEPS
+        self.count = 0  # steps so far
+        self._seen = 0  # observations so far: one more, unless the next episode did not begin
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self.deciding: NDArray[np.bool_] | None = None  # whose next action counts; None: everybody's
         self.outputs: list[Tensor] = []  # of the network, where log-probabilities are asked for
         self.masks: list[Tensor] = []
         self.memories: list[Tensor] = []  # before each step, where they are asked for
         self.log_probs: list[Tensor] = []  # the same
-        self.steps: list[StepResult] = []
-        self.truncated: list[NDArray[np.bool_]] = []
-        self.wins: list[NDArray[np.float32]] = []  # who won where an episode ended, in games against a pool
         self.final: list[list[Observation]] = [[] for _ in running.ids]
+        self.add_observation()
 
-    def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_], over: NDArray[np.int32]) -> None:
-        """One step of all environments; `truncated` by a time limit too; `over`: those whose episodes ended."""
-        self.actions.append(actions)
-        self.steps.append(step)
-        self.truncated.append(truncated)
+    def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_], over: NDArray[np.int32], games: bool) -> None:
+        """One step of all environments; `truncated` by a time limit too; `over`: those whose episodes ended; `games`: against a pool."""
+        self._put("action", self.count, actions)
+        self._put("reward", self.count, step.reward, np.float32)
+        self._put("terminated", self.count, step.terminated)
+        self._put("truncated", self.count, truncated)
+        if step.components is not None:
+            self._put("rewards", self.count, step.components)
+        if step.elapsed is not None:
+            self._put("elapsed", self.count, step.elapsed)
+        if games:
+            self._put(WIN, self.count, self._running.wins(over))
+        self.count += 1
         for n in over.tolist():
             self.final[n].append({key: array[n].copy() for key, array in self._running.seen.arrays.items()})
 
     def add_observation(self) -> None:
         """What is seen now: after an episode's end, the first observation of the next one."""
-        self.observations.append(self._newest())
-        self.deciding.append(self._running.deciding)
+        for key, array in self._running.newest.items():
+            self._put(OBS + key, self._seen, array)
+        self.deciding = self._running.deciding
+        if self.deciding is not None:
+            self._put(DECIDED, self._seen, self.deciding)
+        self._seen += 1
+
+    def cut(self) -> None:
+        """End with the steps so far: an environment has failed."""
+        if self._seen == self.count:  # the next episode did not begin
+            self.add_observation()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The steps as arrays by name, as `collect` returns them."""
-        found: dict[str, NDArray[Any]] = {OBS + key: array for key, array in stack_observations(self.observations, 1).items()}
-        found["action"] = np.stack(self.actions, 1)
-        found["reward"] = np.stack([step.reward for step in self.steps], 1).astype(np.float32)
-        found["terminated"] = np.stack([step.terminated for step in self.steps], 1)
-        found["truncated"] = np.stack(self.truncated, 1)
-        if self.steps[0].components is not None:
-            found["rewards"] = np.stack([step.components for step in self.steps if step.components is not None], 1)
-        if self.steps[0].elapsed is not None:
-            found["elapsed"] = np.stack([step.elapsed for step in self.steps if step.elapsed is not None], 1)
-        if self.wins:
-            found[WIN] = np.stack(self.wins, 1)
-        decided = [own for own in self.deciding if own is not None]
-        if not all(own.all() for own in decided):
-            found[DECIDED] = np.stack(decided, 1)
+        found = {name: np.ascontiguousarray(a[:, : self.count + _is_seen(name)]) for name, a in self._arrays.items()}
+        if DECIDED in found and found[DECIDED].all():
+            del found[DECIDED]
         final_obs = [o for own in self.final for o in own]
         for key, array in self._running.seen.arrays.items():
             found[FINAL_OBS + key] = np.stack([o[key] for o in final_obs]) if final_obs else np.empty((0, *array.shape[1:]), array.dtype)
         return found
 
+    def _put(self, name: str, step: int, values: NDArray[Any], dtype: Any = None) -> None:
+        """The values [L, ...] of one step."""
+        array = self._arrays.get(name)
+        if array is None:
+            shape = len(values), self._steps + _is_seen(name), *values.shape[1:]
+            array = self._arrays[name] = np.empty(shape, dtype or values.dtype)
+        elif step >= array.shape[1]:
+            array = self._arrays[name] = np.concatenate((array, np.empty_like(array)), 1)
+        array[:, step] = values
+
     def kept(self) -> dict[str, NDArray[Any]]:
         """What the job asked for of every step: memories [L, T, S], log_prob [L, T]."""
-        steps = len(self.actions)
-        found = {MEMORIES: self.memories[:steps], "log_prob": self.log_probs[:steps]}
+        found = {MEMORIES: self.memories[: self.count], "log_prob": self.log_probs[: self.count]}
         return {name: torch.stack(values, 1).numpy() for name, values in found.items() if values}
 
     def log_prob(self, act: ActionMap, log_std: Tensor | None) -> NDArray[np.float32]:
         """Log-probabilities [L, T] of the actions."""
-        count, steps = len(self._running.ids), len(self.actions)
-        actions = torch.from_numpy(np.concatenate(self.actions))
-        mask = torch.cat(self.masks) if self.masks else None
-        found = ActionDistribution(act, torch.cat(self.outputs[:steps]), None if mask is None else mask[: len(actions)], log_std)
-        return np.ascontiguousarray(found.log_prob(actions).view(steps, count).numpy().T)
+        actions = torch.from_numpy(self._arrays["action"][:, : self.count])  # [L, T, columns]
+        mask = torch.stack(self.masks[: self.count], 1).flatten(0, 1) if self.masks else None
+        outputs = torch.stack(self.outputs[: self.count], 1).flatten(0, 1)
+        found = ActionDistribution(act, outputs, mask, log_std)
+        return np.asarray(found.log_prob(actions.flatten(0, 1)).view(actions.shape[:2]).numpy())
 
-    def _newest(self) -> Observation:
-        return {key: array.copy() for key, array in self._running.newest.items()}
+
+def _is_seen(name: str) -> bool:
+    """Whether an array tells what is seen: before every step, and after the last one."""
+    return name.startswith(OBS) or name == DECIDED
 
 
 @torch.inference_mode()
@@ -301,16 +319,16 @@ def collect(
     memory = torch.from_numpy(np.stack([position.memory for position in job.positions]))
     log_std = None if job.log_std is None else torch.from_numpy(job.log_std)
     sample = make_sampler(act, log_std)
-    record = Recorder(running)
+    record = Recorder(running, job.steps)
     start: dict[str, NDArray[Any]] = {}
     if job.explore == "distribution":
         start = {START_OBS + key: array.copy() for key, array in running.seen.arrays.items() if array.shape != running.newest[key].shape}
         start |= {START_MEMORY: memory.numpy().copy()} if memory.shape[1] else {}
     limit = job.max_episode_steps or np.iinfo(np.int64).max
     reason = ""
-    while len(record.actions) != job.steps:
+    while record.count != job.steps:
         try:
-            before, deciding = memory, record.deciding[-1]
+            before, deciding = memory, record.deciding
             if job.keep_memory:
                 record.memories.append(memory)
             actions, memory = choose_actions(forward, act, job, running.seen.tensors, memory, rng, record, sample, features)
@@ -319,9 +337,7 @@ def collect(
             step = running.step(job.to_environment(act, actions), running.ids)
             truncated = ~step.terminated & (step.truncated | (running.elapsed >= limit))
             over = running.ids[step.terminated | truncated]
-            record.add(actions, step, truncated, over)
-            if job.opponents:
-                record.wins.append(running.wins(over))
+            record.add(actions, step, truncated, over, games=job.opponents is not None)
             if len(over) and memory.shape[1]:
                 memory = memory.clone()  # a module may give out its state as output, too
                 memory[torch.from_numpy(over).long()] = 0.0
@@ -332,11 +348,10 @@ def collect(
                 running.begin(over, numbers, job.choose_opponents(over, numbers))
             record.add_observation()
         except EnvironmentFailure as error:
-            if job.steps is None or not record.actions:
+            if job.steps is None or not record.count:
                 raise
             reason = str(error)
-            if len(record.observations) == len(record.actions):  # the next episode did not begin
-                record.add_observation()
+            record.cut()
             break
         if job.steps is None and len(over):
             break
