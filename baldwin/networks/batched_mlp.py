@@ -52,6 +52,37 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None, *, relu: bool = Fa
     return out.relu_() if relu else out
 
 
+class LargeMLP:
+    """One perceptron, whose products are worth a call each. Its tensors are views of parameters that others change."""
+
+    def __init__(self, tensors: list[Tensor], activation: str) -> None:
+        """`tensors`: weight [O, I] and bias [O] of each layer."""
+        self._weights, self._biases = tensors[::2], tensors[1::2]
+        self._transposed = [weight.t() for weight in self._weights]
+        self._relu = activation == "relu"  # which costs nothing inside a product
+        self._activate, self._activation_backward = ACTIVATIONS[activation], ACTIVATION_BACKWARD[activation]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Outputs [B, out] for [B, in], and the input of every layer."""
+        inputs = [x]
+        for weight, bias in zip(self._transposed[:-1], self._biases[:-1], strict=True):
+            out = product(inputs[-1], weight, bias, relu=self._relu)
+            inputs.append(out if self._relu else self._activate(out))
+        return product(inputs[-1], self._transposed[-1], self._biases[-1]), inputs
+
+    def backward(self, inputs: list[Tensor], grad: Tensor, to_input: bool, parts: list[Tensor]) -> Tensor:
+        """Gradient of the inputs [B, in], where asked for; that of the parameters is written to `parts`, if there are any."""
+        for layer in range(len(self._weights) - 1, -1, -1):
+            if layer < len(self._weights) - 1:
+                self._activation_backward(grad, inputs[layer + 1])
+            if parts:
+                _product_into(parts[2 * layer], grad, inputs[layer])
+                torch.sum(grad, 0, out=parts[2 * layer + 1])
+            if layer or to_input:
+                grad = product(grad, self._weights[layer])
+        return grad
+
+
 class BatchedMLP:
     """N perceptrons with the parameters [N, D]. Views of the layers are taken once and see later changes of the parameters.
 
@@ -59,13 +90,13 @@ class BatchedMLP:
     """
 
     def __init__(self, params: Tensor, shapes: tuple[Shape, ...], activation: str) -> None:
-        self._params, self._shapes = params, shapes
+        self._params, self._shapes, self._activation = params, shapes, activation
         self._largest = max(math.prod(shape) for shape in shapes)
-        self._relu = activation == "relu"  # which costs nothing inside a product
         self._activate, self._activation_backward = ACTIVATIONS[activation], ACTIVATION_BACKWARD[activation]
         tensors = split_params(params.detach(), shapes)
-        self._weights, self._biases = tensors[::2], tensors[1::2]
-        self._layers = [(b.unsqueeze(1), w.transpose(1, 2)) for w, b in zip(self._weights, self._biases, strict=True)]
+        self._weights = tensors[::2]
+        self._layers = [(b.unsqueeze(1), w.transpose(1, 2)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
+        self._each: list[LargeMLP] = []  # made when they are needed
         self._grad_buffer: tuple[Tensor, list[Tensor]] | None = None
         self._own_users = 0  # tensors that share its memory while nobody else does
 
@@ -83,7 +114,7 @@ class BatchedMLP:
     def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Outputs [N, B, out], and the input of every layer, which `backward` needs; of large networks, layer by layer of each."""
         if self._one_by_one(x):
-            done = [self._forward_one(n, x[n]) for n in range(len(x))]
+            done = [own.forward(own_x) for own, own_x in zip(self._networks(), x.unbind(), strict=True)]
             return torch.stack([out for out, _ in done]), [each for _, inputs in done for each in inputs]
         inputs = [x]
         for bias, weight in self._layers[:-1]:
@@ -95,12 +126,11 @@ class BatchedMLP:
         """Gradients of the inputs [N, B, in] and of the parameters [N, D], where asked for, from that of the outputs."""
         grad_params, parts = self._buffer() if to_params else (None, [])
         if inputs[0].dim() == 2:  # one by one
-            size = len(self._weights)
-            done = [
-                self._backward_one(n, inputs[n * size : (n + 1) * size], grad[n], to_input, [part[n] for part in parts])
-                for n in range(len(grad))
-            ]
-            return (torch.stack(done) if to_input else None), grad_params
+            size, found = len(self._weights), []
+            for n, (own, own_grad) in enumerate(zip(self._networks(), grad.unbind(), strict=True)):
+                own_inputs, own_parts = inputs[n * size : (n + 1) * size], [part[n] for part in parts]
+                found.append(own.backward(own_inputs, own_grad, to_input, own_parts))
+            return (torch.stack(found) if to_input else None), grad_params
         for layer in range(len(self._weights) - 1, -1, -1):
             if layer < len(self._weights) - 1:
                 self._activation_backward(grad, inputs[layer + 1])
@@ -115,25 +145,11 @@ class BatchedMLP:
         large = HAS_ONEDNN and x.shape[1] * self._largest >= MIN_LARGE
         return large and x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
 
-    def _forward_one(self, n: int, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Outputs [B, out] of one network, and the input of every layer."""
-        inputs = [x]
-        for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
-            out = product(inputs[-1], weight[n].t(), bias[n], relu=self._relu)
-            inputs.append(out if self._relu else self._activate(out))
-        return product(inputs[-1], self._weights[-1][n].t(), self._biases[-1][n]), inputs
-
-    def _backward_one(self, n: int, inputs: list[Tensor], grad: Tensor, to_input: bool, parts: list[Tensor]) -> Tensor:
-        """Gradient of the inputs [B, in] of one network, where asked for; that of its parameters goes to `parts`, if there are any."""
-        for layer in range(len(self._weights) - 1, -1, -1):
-            if layer < len(self._weights) - 1:
-                self._activation_backward(grad, inputs[layer + 1])
-            if parts:
-                _product_into(parts[2 * layer], grad, inputs[layer])
-                torch.sum(grad, 0, out=parts[2 * layer + 1])
-            if layer or to_input:
-                grad = product(grad, self._weights[layer][n])
-        return grad
+    def _networks(self) -> list[LargeMLP]:
+        if not self._each:
+            tensors = split_params(self._params.detach(), self._shapes)
+            self._each = [LargeMLP([own[n] for own in tensors], self._activation) for n in range(len(self._params))]
+        return self._each
 
     def _buffer(self) -> tuple[Tensor, list[Tensor]]:
         """Where to write the gradient: the kept buffer, unless someone still holds an earlier gradient, which lies in it."""
