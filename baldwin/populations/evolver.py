@@ -39,6 +39,11 @@ class EvolverConfig(PopulationConfig):
     )
     bandit_rate: float = Field(0.5, gt=0, le=1, description="How far the normal distribution of a number moves towards the elites' values")
     bandit_discount: float = Field(0.9, gt=0, le=1, description="How much of the counts of choices is kept from round to round")
+    asynchronous: bool = Field(
+        False,
+        description="No member waits for another: elites are selected after as many results as there are members, in the order of arrival, "
+        "and each draws weights when its own round has ended",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,9 @@ class EliteDistribution:
 
 
 class Evolver(Population):
-    """Rounds of all members; the elites of all are selected when all have finished.
+    """Rounds of all members; the elites of all are selected when all have finished, or by the newest result of each where it is asynchronous.
 
-    The ticket of member n in round r is r * members + n, and all random numbers of its round follow from it. A member that fails in round r is
+    Where one waits for all, the ticket of member n in round r is r * members + n, and all random numbers of its round follow from it. A member that fails in round r is
     replaced at once, by a learner made from what was known when round r began: its first round, which counts as r + 1, begins as soon as a
     worker is free, and nobody waits for it in round r. So neither a ticket nor what it means depends on who was faster.
     """
@@ -71,11 +76,12 @@ class Evolver(Population):
             raise ConfigError(f"population.members: the evolver compares members, at least two; got {config.members}")
         self._counts = {key: np.ones(len(r.values)) for key, r in self.ranges.items() if isinstance(r, Choice)}
         self._normals = {key: _first_normal(r) for key, r in self.ranges.items() if not isinstance(r, Choice)}
-        self.members = [self._new_learner(n) for n in range(config.members)]
+        self.members = [self._new_learner(n, n) for n in range(config.members)]
+        self._tickets = list(range(config.members))  # of each member's last round that has ended
         self._times_elite = np.zeros(config.members)
-        self._ready = list(range(config.members))  # whose round of this generation was not given out yet
+        self._ready = list(range(config.members))  # whose next round was not given out yet
         self._replacements: list[Plan] = []  # first rounds of learners in place of failed ones, for the next generation
-        self._redrawn: list[int] = []  # who draws weights for this round; others keep theirs
+        self._redrawn: list[int] = []  # who draws weights for its next round; others keep theirs
         self._check_members_can(self._take_first_weights, "population.name=evolver")
 
     def _take_first_weights(self, algorithm: BaseAlgorithm) -> None:
@@ -86,8 +92,8 @@ class Evolver(Population):
 
     @property
     def waits_for_all(self) -> bool:
-        """Always: weights are drawn from the elites of all members."""
-        return True
+        """Whether a round ends with its slowest member: unless the evolver is asynchronous."""
+        return not self._config.asynchronous
 
     def _all_planned(self) -> bool:
         return not self._ready and not any(plan.ticket is not None and self._is_due(plan.ticket) for plan in self._replacements)
@@ -102,9 +108,10 @@ class Evolver(Population):
         return self._replacements.pop(0) if self._replacements else None
 
     def _round_of(self, number: int) -> Plan:
-        member, ticket = self.members[number], self.version * self._config.members + number
+        member = self.members[number]
+        ticket = self._planned if self._config.asynchronous else self.version * self._config.members + number
         if not member.state_sha256:
-            return self._first_round(ticket)
+            return self._first_round(member, ticket)
         plan = Plan(
             number,
             member.seed,
@@ -117,16 +124,22 @@ class Evolver(Population):
             line_steps=member.line_steps,
             ticket=ticket,
         )
-        return self._with_drawn_weights(plan, DRAWN, ticket) if number in self._redrawn else plan
+        if number not in self._redrawn:
+            return plan
+        self._redrawn.remove(number)
+        return self._with_drawn_weights(plan, DRAWN, ticket)
 
-    def _first_round(self, ticket: int) -> Plan:
-        """That of a learner which begins with this ticket."""
-        new = self._new_learner(ticket)
-        plan = Plan(new.id, new.seed, new.hyperparameters, ticket=ticket)
+    def _first_round(self, member: Member, ticket: int) -> Plan:
+        plan = Plan(member.id, member.seed, member.hyperparameters, ticket=ticket)
         return self._with_drawn_weights(plan, REPLACED if self._distribution.elites else START, ticket)
 
-    def _new_learner(self, ticket: int) -> Member:
-        return Member(ticket % self._config.members, self.member_seed(ticket), self._draw_hyperparameters(ticket))
+    def _new_learner(self, place: int, number: int) -> Member:
+        """The learner of that number, in the place of a member."""
+        return Member(place, self.member_seed(number), self._draw_hyperparameters(number))
+
+    def _replacement(self, place: int, ticket: int) -> Member:
+        """The learner that follows the one in this place whose last round had that ticket: no two have the same number."""
+        return self._new_learner(place, ticket + self._config.members)
 
     def _with_drawn_weights(self, plan: Plan, operator: str, ticket: int) -> Plan:
         found = self._distribution
@@ -134,28 +147,37 @@ class Evolver(Population):
         return replace(plan, operator=operator, parents=list(found.elites), weights=weights, obs_moments=found.obs_moments)
 
     def _on_outcomes(self, outcomes: Sequence[Outcome]) -> Metrics | None:
-        self._replace_failed([outcome for outcome in outcomes if self._is_due(outcome.ticket)])
+        if self.waits_for_all:
+            self._replace_failed([outcome for outcome in outcomes if self._is_due(outcome.ticket)])
         return super()._on_outcomes(outcomes)
 
     def _replace_failed(self, outcomes: Iterable[Outcome]) -> None:
         """Plan what begins in place of those that have failed in this round. Their members stay as they were until it ends."""
-        tickets = [outcome.ticket + self._config.members for outcome in outcomes if outcome.failed]
-        self._replacements += [self._first_round(ticket) for ticket in tickets]
+        count = self._config.members
+        for ticket in [outcome.ticket for outcome in outcomes if outcome.failed]:
+            self._replacements.append(self._first_round(self._replacement(ticket % count, ticket), ticket + count))
 
     def _on_round_finished(self, plan: Plan, child: Member) -> None:
-        if not child.state_sha256:  # it failed
-            child = self._new_learner(plan.member + (self.version + 1) * self._config.members)
-        self.members[plan.member] = child
+        place, ticket = plan.member, plan.ticket or 0
+        self._tickets[place] = ticket
+        if plan.seed != self.members[place].seed:  # it was replaced while it trained, which only an asynchronous evolver does
+            child = self.members[place]
+        elif not child.state_sha256:  # it failed
+            child = self._replacement(place, ticket)
+        self.members[place] = child
+        if self._config.asynchronous:
+            self._ready.append(place)
 
     def _select(self) -> None:
-        failed = [m.id for m in self.members if not m.state_sha256]  # their next rounds were planned when they failed
-        going_on = [n for n in range(len(self.members)) if n not in failed]
+        new = [m.id for m in self.members if not m.state_sha256]  # where one waits for all, their rounds were planned when others failed
+        going_on = [n for n in range(len(self.members)) if n not in new]
         elites, weights = self._elites()
         if elites:
-            self._update_distributions(elites, weights, failed)
+            self._update_distributions(elites, weights, new)
             self._replace_least_selected(elites)
         self._redrawn = [n for n in going_on if n not in elites[: self._config.elitism]] if elites else []
-        self._ready = going_on
+        if self.waits_for_all:
+            self._ready = going_on
 
     def _end_generation(self) -> Metrics:
         metrics = super()._end_generation()
@@ -180,21 +202,21 @@ class Evolver(Population):
             raise RunDirectoryError("the states of members are in a run's directory, and this population was built without one")
         return np.asarray(self.files.load_part(self.members[number].state_sha256, *keys))
 
-    def _update_distributions(self, elites: list[int], weights: NDArray[np.float32], failed: list[int]) -> None:
+    def _update_distributions(self, elites: list[int], weights: NDArray[np.float32], new: list[int]) -> None:
         """Those of weights and of hyper-parameters. A replacement is neither ahead nor behind: it begins with the mean of the counts."""
         mean, std = weight_cem.elite_distribution(weights, self._config.std_floor, self._config.std_cap)
         moments = np.asarray(self._part_of_state(elites[0], "policy", "obs_moments"), np.float64)
         self._distribution = EliteDistribution(mean, std, elites, moments)
         self._update_bandit([self.members[n].hyperparameters for n in elites])
         self._times_elite[elites] += 1
-        self._times_elite[failed] = np.delete(self._times_elite, failed).mean()
+        self._times_elite[new] = np.delete(self._times_elite, new).mean()
 
     def _replace_least_selected(self, elites: list[int]) -> None:
         """A new learner takes the place of the one that was least often an elite; everybody's count begins anew."""
         worst = weight_cem.least_selected(self._times_elite, self._config.replace_after)
         if worst is None or worst in elites:
             return
-        self.members[worst] = self._new_learner(worst + (self.version + 1) * self._config.members)
+        self.members[worst] = self._replacement(worst, self._tickets[worst])
         self._times_elite[:] = 0
         self._times_elite[elites] = 1
 
@@ -228,6 +250,7 @@ class Evolver(Population):
             "normals": {key: list(normal) for key, normal in self._normals.items()},
             "times_elite": self._times_elite,
             "ready": self._ready,
+            "tickets": self._tickets,
             "redrawn": self._redrawn,
             "replacements": [plan_state(plan) for plan in self._replacements],
             "distribution": asdict(self._distribution),
@@ -239,7 +262,7 @@ class Evolver(Population):
         self._counts = {key: np.array(counts) for key, counts in state["counts"].items()}
         self._normals = {key: (float(mean), float(std)) for key, (mean, std) in state["normals"].items()}
         self._times_elite = np.array(state["times_elite"])
-        self._ready, self._redrawn = ([int(n) for n in state[name]] for name in ("ready", "redrawn"))
+        self._ready, self._redrawn, self._tickets = ([int(n) for n in state[name]] for name in ("ready", "redrawn", "tickets"))
         self._replacements = [Plan(**plan) for plan in state["replacements"]]
         self._distribution = EliteDistribution(**state["distribution"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -132,36 +133,75 @@ def test_a_replacement_begins_with_what_was_known_when_the_round_began(tmp_path:
     assert [(r["operator"], r["parents"]) for r in records[:2]] == [("drawn", [3, 4, 5]), ("replaced", [1, 3, 4])]
 
 
-def play(folder: Path, order: int, workers: int) -> tuple[Evolver, list[Individual]]:
-    """Six rounds whose results come in a random order, and the run may stop and resume; what a round yields follows from its ticket."""
-    rng, found = np.random.default_rng(order), []
-    evolver, running = make(folder, max_failures_in_a_row=100, replace_after=1.0), []
-    while evolver.version < 6:
+@dataclass
+class Played:
+    """A population after six rounds of all members, its lineage, and the seeds of learners by the ticket that they began with."""
+
+    evolver: Evolver
+    lineage: list[Individual] = field(default_factory=list)
+    seeds: dict[int, int] = field(default_factory=dict)
+
+
+def play(folder: Path, order: int, workers: int, **settings: Any) -> Played:
+    """Results come in a random order, and the run may stop and resume; what a round yields follows from its ticket."""
+    settings |= {"max_failures_in_a_row": 100, "replace_after": 1.0}
+    rng, played, running = np.random.default_rng(order), Played(make(folder, **settings)), []
+    while played.evolver.version < 6:
+        evolver = played.evolver
         running += [job for job in evolver.ask(workers - len(running)) if isinstance(job, TrainMember)]
+        played.seeds |= {job.ticket: job.seed for job in running if not job.parent_sha256}
         job = running.pop(rng.integers(len(running)))
         drawn = np.random.default_rng(job.ticket)
         score = np.nan if drawn.random() < 0.4 else drawn.normal()
         value = 0.0 if job.weights is None else float(job.weights[0])
         evolver.tell([outcome_of(evolver, folder, job, score, value + drawn.normal())])
-        found += evolver.individuals()
+        played.lineage += evolver.individuals()
         if rng.random() < 0.1:
             state = unpack_state(pack_state(evolver.state_dict()))
-            evolver, running = make(folder, max_failures_in_a_row=100, replace_after=1.0), []
-            evolver.load_state_dict(state)
-            evolver.reissue()
-    return evolver, found
+            played.evolver, running = make(folder, **settings), []
+            played.evolver.load_state_dict(state)
+            played.evolver.reissue()
+    return played
 
 
 def test_the_order_of_arrival_decides_nothing(tmp_path: Path) -> None:
     """Also where replacements fail, and after a resume."""
-    expected, lines = play(tmp_path, 0, 1)
-    failed = {r["round"] for r in lines if r["score"] is None}
-    assert any(r["round"] in failed and r["round"] - 6 in failed for r in lines)
+    expected = play(tmp_path, 0, 1)
+    failed = {r["round"] for r in expected.lineage if r["score"] is None}
+    assert any(r["round"] in failed and r["round"] - 6 in failed for r in expected.lineage)
     for order, workers in [(1, 2), (2, 3), (3, 6), (4, 6), (5, 20)]:
-        evolver, found = play(tmp_path, order, workers)
-        assert found == lines
+        found = play(tmp_path, order, workers)
+        assert found.lineage == expected.lineage
         for name in ("members", "times_elite", "distribution", "counts", "normals"):
-            np.testing.assert_equal(evolver.state_dict()[name], expected.state_dict()[name])
+            np.testing.assert_equal(found.evolver.state_dict()[name], expected.evolver.state_dict()[name])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_each_learner_has_a_seed_of_its_own(asynchronous: bool, tmp_path: Path) -> None:
+    for order in range(4):
+        seeds = play(tmp_path, order, 4, asynchronous=asynchronous).seeds.values()
+        assert len(set(seeds)) == len(seeds) > 12
+
+
+def test_an_asynchronous_evolver_replaces_who_still_trains(tmp_path: Path) -> None:
+    """What it brings back then is passed over: its place belongs to the new learner."""
+    evolver = make(tmp_path, asynchronous=True, replace_after=0.9, elites=0.9)
+    round_of(evolver, tmp_path, SCORES)
+    slow, *others = sorted(ask_all(evolver), key=lambda job: job.member)
+    for job in others:
+        evolver.tell([outcome_of(evolver, tmp_path, job, SCORES[job.member], 0)])
+    job = ask_all(evolver)[0]
+    assert evolver.version == 1
+    evolver.tell([outcome_of(evolver, tmp_path, job, SCORES[job.member], 0)])
+    assert evolver.version == 2
+    ask_all(evolver)
+    evolver.tell([outcome_of(evolver, tmp_path, slow, 99.0, 0)])
+    assert evolver.best is not None
+    assert evolver.best.score == 6.0
+    (new,) = ask_all(evolver)
+    assert (new.member, new.parent_sha256) == (0, "")
+    assert new.weights is not None
+    assert new.seed != slow.seed
 
 
 def test_weights_that_are_not_finite_are_no_example(tmp_path: Path) -> None:

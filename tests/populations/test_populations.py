@@ -17,6 +17,7 @@ from baldwin.errors import ConfigError, MissingExtra, UserError
 from baldwin.executors import make_executor
 from baldwin.ops import pareto
 from baldwin.populations import POPULATIONS
+from baldwin.populations.member import TrainMember
 from baldwin.runs.build import build
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.history import load_policy, rebuild
@@ -81,6 +82,14 @@ KINDS: dict[str, list[str]] = {
 ASYNCHRONOUS: dict[str, list[str]] = {
     "pbt-asynchronous": [*SMALL, "population.name=pbt", "population.exploit=both", "population.fraction=0.5"],
     "pb2": [*SMALL, "population.name=pbt", "population.explore=pb2", "population.fraction=0.5"],
+    "evolver-asynchronous": [
+        *(o for o in SMALL if "lr" not in o),
+        "algorithm.lr={choice: [1e-3, 1e20]}",
+        "population.name=evolver",
+        "population.asynchronous=true",
+        "population.elites=0.5",
+        "population.replace_after=0.5",
+    ],
     "steady-state": [*SMALL, "population.name=steady-state"],
     "map-elites": [
         *PONG,
@@ -406,18 +415,40 @@ def test_a_member_that_diverges_copies_another(tmp_path: Path) -> None:
     assert np.isfinite(run.score or np.nan)
 
 
-def test_a_replacement_of_the_evolver_trains_while_others_still_train(tmp_path: Path) -> None:
-    """Simulated workers, rounds of unequal length. It begins when the other has failed, and the next round when the others are through."""
-    virtual = ["executor.name=virtual", "executor.workers=8", "executor.jitter=1.0", "population.members=8", "run.seed=2"]
-    config = small("evolver-failures", *virtual)
-    parts = build(config, tmp_path)
+def simulate(config: RunConfig, folder: Path, generations: int) -> dict[int, Result]:
+    """Results by ticket, with the simulated times of their beginning and end."""
+    parts = build(config, folder)
     executor = make_executor(config.executor, parts.worker_spec)
     told: dict[int, Result] = {}
     for event in loop(parts.algorithm, executor):
         if isinstance(event, Told):
             told[event.result.outcomes[0].ticket] = event.result
-        if parts.algorithm.version == 2:
+        if parts.algorithm.version == generations:
             break
+    return told
+
+
+VIRTUAL = ["executor.name=virtual", "executor.workers=8", "executor.jitter=1.0", "population.members=8", "run.seed=2"]
+
+
+def test_nobody_waits_in_an_asynchronous_evolver(tmp_path: Path) -> None:
+    """Simulated workers, as many as members: each round begins when the last one in its place has ended."""
+    told = simulate(small("evolver-asynchronous", *VIRTUAL), tmp_path, 4)
+    places: dict[int, list[Result]] = {}
+    for ticket in sorted(told):
+        job = told[ticket].job
+        assert isinstance(job, TrainMember)
+        places.setdefault(job.member, []).append(told[ticket])
+    assert sum(len(own) for own in places.values()) == 32
+    assert {len(own) for own in places.values()} != {4}
+    for own in places.values():
+        for earlier, later in pairwise(own):
+            assert later.started == earlier.finished
+
+
+def test_a_replacement_of_the_evolver_trains_while_others_still_train(tmp_path: Path) -> None:
+    """Simulated workers, rounds of unequal length. It begins when the other has failed, and the next round when the others are through."""
+    told = simulate(small("evolver-failures", *VIRTUAL), tmp_path, 2)
     failed = {ticket for ticket in range(8) if told[ticket].outcomes[0].failed}
     end = max(told[ticket].finished for ticket in range(8))
     assert failed
