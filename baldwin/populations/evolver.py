@@ -159,12 +159,10 @@ class Evolver(Population):
 
     def _on_round_finished(self, plan: Plan, child: Member) -> None:
         place, ticket = plan.member, plan.ticket or 0
-        self._tickets[place] = ticket
         if plan.seed != self.members[place].seed:  # it was replaced while it trained, which only an asynchronous evolver does
-            child = self.members[place]
-        elif not child.state_sha256:  # it failed
-            child = self._replacement(place, ticket)
-        self.members[place] = child
+            return
+        self._tickets[place] = ticket
+        self.members[place] = child if child.state_sha256 else self._replacement(place, ticket)
         if self._config.asynchronous:
             self._ready.append(place)
 
@@ -217,6 +215,8 @@ class Evolver(Population):
         if worst is None or worst in elites:
             return
         self.members[worst] = self._replacement(worst, self._tickets[worst])
+        if self._config.asynchronous and worst not in self._ready:  # it trains, and what comes of it will be passed over
+            self._ready.append(worst)
         self._times_elite[:] = 0
         self._times_elite[elites] = 1
 

@@ -184,7 +184,7 @@ def test_each_learner_has_a_seed_of_its_own(asynchronous: bool, tmp_path: Path) 
 
 
 def test_an_asynchronous_evolver_replaces_who_still_trains(tmp_path: Path) -> None:
-    """What it brings back then is passed over: its place belongs to the new learner."""
+    """The new learner begins at once, and what the old one brings back is passed over."""
     evolver = make(tmp_path, asynchronous=True, replace_after=0.9, elites=0.9)
     round_of(evolver, tmp_path, SCORES)
     slow, *others = sorted(ask_all(evolver), key=lambda job: job.member)
@@ -194,14 +194,16 @@ def test_an_asynchronous_evolver_replaces_who_still_trains(tmp_path: Path) -> No
     assert evolver.version == 1
     evolver.tell([outcome_of(evolver, tmp_path, job, SCORES[job.member], 0)])
     assert evolver.version == 2
-    ask_all(evolver)
+    (new,) = [job for job in ask_all(evolver) if job.member == 0]
+    assert new.parent_sha256 == ""
+    assert new.weights is not None
+    assert new.seed != slow.seed
     evolver.tell([outcome_of(evolver, tmp_path, slow, 99.0, 0)])
     assert evolver.best is not None
     assert evolver.best.score == 6.0
-    (new,) = ask_all(evolver)
-    assert (new.member, new.parent_sha256) == (0, "")
-    assert new.weights is not None
-    assert new.seed != slow.seed
+    assert ask_all(evolver) == []
+    evolver.tell([outcome_of(evolver, tmp_path, new, 7.0, 0)])
+    assert evolver.best.score == 7.0
 
 
 def test_weights_that_are_not_finite_are_no_example(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from baldwin.errors import ConfigError, MissingExtra, UserError
 from baldwin.executors import make_executor
 from baldwin.ops import pareto
 from baldwin.populations import POPULATIONS
-from baldwin.populations.member import TrainMember
 from baldwin.runs.build import build
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.history import load_policy, rebuild
@@ -432,16 +431,14 @@ VIRTUAL = ["executor.name=virtual", "executor.workers=8", "executor.jitter=1.0",
 
 
 def test_nobody_waits_in_an_asynchronous_evolver(tmp_path: Path) -> None:
-    """Simulated workers, as many as members: each round begins when the last one in its place has ended."""
+    """Simulated workers, as many as members: each begins a round when it has ended another."""
     told = simulate(small("evolver-asynchronous", *VIRTUAL), tmp_path, 4)
-    places: dict[int, list[Result]] = {}
-    for ticket in sorted(told):
-        job = told[ticket].job
-        assert isinstance(job, TrainMember)
-        places.setdefault(job.member, []).append(told[ticket])
-    assert sum(len(own) for own in places.values()) == 32
-    assert {len(own) for own in places.values()} != {4}
-    for own in places.values():
+    workers: dict[int, list[Result]] = {}
+    for result in told.values():
+        workers.setdefault(result.worker, []).append(result)
+    assert len(told) == 32
+    assert {len(own) for own in workers.values()} != {4}
+    for own in workers.values():
         for earlier, later in pairwise(own):
             assert later.started == earlier.finished
 
