@@ -61,11 +61,12 @@ class EliteDistribution:
 
 
 class Evolver(Population):
-    """Rounds of all members; the elites of all are selected when all have finished, or by the newest result of each where it is asynchronous.
+    """Rounds of all members; the elites of all are selected when all have finished, or, if asynchronous, by the newest result of each.
 
-    Where one waits for all, the ticket of member n in round r is r * members + n, and all random numbers of its round follow from it. A member that fails in round r is
-    replaced at once, by a learner made from what was known when round r began: its first round, which counts as r + 1, begins as soon as a
-    worker is free, and nobody waits for it in round r. So neither a ticket nor what it means depends on who was faster.
+    Where one waits for all, the ticket of member n in round r is r * members + n, and all random numbers of its round follow from it.
+    A member that fails in round r is replaced at once, by a learner made from what was known when round r began: its first round, which
+    counts as r + 1, begins as soon as a worker is free, and nobody waits for it in round r. So neither a ticket nor what it means
+    depends on who was faster.
     """
 
     _config: EvolverConfig
@@ -173,7 +174,8 @@ class Evolver(Population):
         if elites:
             self._update_distributions(elites, weights, new)
             self._replace_least_selected(elites)
-        self._redrawn = [n for n in going_on if n not in elites[: self._config.elitism]] if elites else []
+        kept = elites[: self._config.elitism] if elites else going_on
+        self._redrawn = [n for n in going_on if n not in kept and self.members[n].state_sha256]
         if self.waits_for_all:
             self._ready = going_on
 
@@ -183,7 +185,7 @@ class Evolver(Population):
         return metrics
 
     def _elites(self) -> tuple[list[int], NDArray[np.float32]]:
-        """The best members whose weights are finite, best first, and these weights [K, W]. Of the files only theirs are read, and not the rest."""
+        """The best members whose weights are finite, best first, and these weights [K, W]; only their files are read."""
         scores = [m.score if m.state_sha256 else np.nan for m in self.members]
         fitness = np.where(np.isfinite(scores), scores, np.nan)
         while np.isfinite(fitness).any():

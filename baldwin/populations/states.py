@@ -106,7 +106,7 @@ class StateFiles:
             return unpack_state(content)
 
     def load_part(self, name: str, *keys: str) -> Any:
-        """What a state has under these keys, the second within the first and so on. The rest, such as a replay buffer, is not kept in memory.
+        """What a state has under these keys, each within the one before. The rest, such as a replay buffer, is not kept in memory.
 
         Raises:
             RunDirectoryError: the state is missing or damaged.
