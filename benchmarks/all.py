@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="of each raw or peer measurement")
     parser.add_argument("--env", choices=list(speed.ENVS), help="speed: only this one")
     parser.add_argument("--full", action="store_true", help="populations: 20 rounds beside Ray Tune, and 10 simulated ones")
+    parser.add_argument("--rounds", type=int, help="populations: rounds beside Ray Tune; default: 2, or 20 with --full")
     args = parser.parse_args()
     if args.part in (None, "overhead"):
         overhead.main()
@@ -52,7 +53,7 @@ def main() -> None:
     if args.part in (None, "players"):
         players.main(args.repeats)
     if args.part in (None, "populations"):
-        populations.main(args.full)
+        populations.main(args.full, args.rounds)
 
 
 if __name__ == "__main__":

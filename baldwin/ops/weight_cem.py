@@ -32,18 +32,6 @@ def elite_indices(fitness: ArrayLike, share: float) -> Indices:
     return np.argsort(-f, kind="stable")[: min(count, usable)]
 
 
-def trained_elites(weights: ArrayLike, fitness: ArrayLike, share: float) -> Indices:
-    """`elite_indices` of the members whose weights [D] are all finite: one that has diverged is never an elite, whatever its fitness.
-
-    Raises:
-        ConfigError: not one fitness for each member, or what `elite_indices` refuses.
-    """
-    x, f = np.asarray(weights, np.float64), np.asarray(fitness, np.float64)
-    if x.ndim != 2 or f.shape != (len(x),):
-        raise ConfigError(f"expected weights [N, D] and fitness [N]; got the shapes {list(x.shape)} and {list(f.shape)}")
-    return elite_indices(np.where(np.isfinite(x).all(1), f, np.nan), share)
-
-
 def elite_distribution(elites: ArrayLike, std_floor: float = 0.0, std_cap: float = 1.0) -> tuple[Array, Array]:
     """Mean and population standard deviation [D] of the elites' weights [K, D], the latter between floor and cap.
 
@@ -60,30 +48,6 @@ def elite_distribution(elites: ArrayLike, std_floor: float = 0.0, std_cap: float
     if not 0 <= std_floor <= std_cap:
         raise ConfigError(f"expected 0 <= std_floor <= std_cap; got {std_floor:g} and {std_cap:g}")
     return x.mean(0), np.clip(x.std(0), std_floor, std_cap)
-
-
-def next_weights(
-    weights: ArrayLike,
-    fitness: ArrayLike,
-    rng: np.random.Generator,
-    share: float = 0.3,
-    std_floor: float = 0.0,
-    std_cap: float = 1.0,
-    elitism: int = 1,
-) -> Array:
-    """New weights [N, D]: the `elitism` best elites keep theirs, all others are drawn from the normal distribution of the elites.
-
-    Raises:
-        ConfigError: a negative elitism, or what `trained_elites` and `elite_distribution` refuse.
-    """
-    if elitism < 0:
-        raise ConfigError(f"expected elitism >= 0; got {elitism}")
-    x, elites = np.asarray(weights, np.float64), trained_elites(weights, fitness, share)
-    mean, std = elite_distribution(x[elites], std_floor, std_cap)
-    new = mean + std * rng.standard_normal(x.shape)
-    kept = elites[:elitism]
-    new[kept] = x[kept]
-    return np.asarray(new)
 
 
 def least_selected(times_elite: ArrayLike, threshold: float) -> int | None:

@@ -108,7 +108,7 @@ class Breeding(Population):
         variation = self._config.variation
         if self.files is None or not variation.changes_weights:
             return None
-        a, b = (np.asarray(self.files.load(m.state_sha256)["params"], np.float32) for m in (first, second))
+        a, b = (np.asarray(self.files.load_part(m.state_sha256, "params"), np.float32) for m in (first, second))
         return vary_weights(a, b, self._shapes, variation, rng)
 
     @abstractmethod

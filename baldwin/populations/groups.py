@@ -156,8 +156,10 @@ class Groups(Population):
         source = member.state_sha256 or str(member.seed)
         known, policy = self._policies.get(number, ("", {}))
         if known != source:
-            trained = self.files.load(member.state_sha256) if self.files and member.state_sha256 else None
-            policy = trained["policy"] if trained else sections.build(member.seed, policy_only=True)[0].policy_state()
+            if self.files and member.state_sha256:
+                policy = self.files.load_part(member.state_sha256, "policy")
+            else:
+                policy = sections.build(member.seed, policy_only=True)[0].policy_state()
             self._policies[number] = (source, policy)
         return policy
 

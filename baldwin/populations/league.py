@@ -138,7 +138,7 @@ class League(Population):
 
     def _policy(self, state_sha256: str) -> Arrays:
         assert self.files is not None
-        policy = self.files.load(state_sha256)["policy"]
+        policy = self.files.load_part(state_sha256, "policy")
         return {key: policy[key] for key in ("params", "obs_moments")}
 
     def _finish(self, outcome: Outcome) -> None:

@@ -62,6 +62,7 @@ class Plan:
     opponents: list[str] = field(default_factory=list)  # of a league: names of the players that it meets
     opponent_weights: list[float] = field(default_factory=list)
     inherit_training: bool = True
+    ticket: int | None = None  # None: the next one
 
 
 class Population(BaseAlgorithm):
@@ -115,7 +116,7 @@ class Population(BaseAlgorithm):
                 self._fresh_policy = self._context.sections.build(self._context.seed, policy_only=True)[0].policy_state()
             return self._fresh_policy
         if self._best_policy[0] != best.state_sha256:
-            self._best_policy = (best.state_sha256, self.files.load(best.state_sha256)["policy"])
+            self._best_policy = (best.state_sha256, self.files.load_part(best.state_sha256, "policy"))
         return self._best_policy[1]
 
     def best_worker(self) -> WorkerSpec | None:
@@ -205,7 +206,8 @@ class Population(BaseAlgorithm):
         plan = self._plan()
         if plan is None:
             return None
-        ticket, self._planned = self._planned, self._planned + 1
+        ticket = self._planned if plan.ticket is None else plan.ticket
+        self._planned += 1
         self._plans[ticket] = plan
         return self._open_tickets(ticket, [ticket])
 
@@ -256,15 +258,18 @@ class Population(BaseAlgorithm):
                 self._finish(outcome)
             return self._end_generation() if self._generation_complete() else None
         self._arrived |= {o.ticket: o for o in outcomes}
-        if self._open or not self._all_planned():
+        if not self._all_planned() or any(map(self._is_due, self._open)):
             return None
-        for ticket in sorted(self._arrived):
-            self._finish(self._arrived[ticket])
-        self._arrived = {}
+        for ticket in sorted(filter(self._is_due, self._arrived)):
+            self._finish(self._arrived.pop(ticket))
         return self._end_generation()
 
     def _all_planned(self) -> bool:
         """Whether every round of this generation was given out, where one waits for all."""
+        return True
+
+    def _is_due(self, ticket: int) -> bool:
+        """Whether the round of this ticket belongs to this generation, where one waits for all; if not, to the next."""
         return True
 
     def _generation_complete(self) -> bool:
@@ -346,7 +351,7 @@ class Population(BaseAlgorithm):
         """Members, plans of open rounds, results that wait, and the states in use."""
         return super().state_dict() | {
             "members": [m.as_state() for m in self.members],
-            "plans": {str(ticket): _plan_state(plan) for ticket, plan in self._plans.items()},
+            "plans": {str(ticket): plan_state(plan) for ticket, plan in self._plans.items()},
             "arrived": [outcome_state(o) | {"derived": {}} for o in self._arrived.values()],
             "best": self.best.id if self.best else -1,
             "new_states": list(self._new_states),
@@ -365,6 +370,6 @@ class Population(BaseAlgorithm):
         self._lineage = []
 
 
-def _plan_state(plan: Plan) -> State:
-    """Without arrays that are not there."""
+def plan_state(plan: Plan) -> State:
+    """A plan as a checkpoint holds it: without arrays that are not there."""
     return {name: value for name, value in asdict(plan).items() if value is not None}

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from io import BufferedReader
+from operator import getitem
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from baldwin.errors import RunDirectoryError
@@ -85,12 +90,9 @@ class StateFiles:
         Raises:
             RunDirectoryError: it is missing or damaged.
         """
-        try:
-            content = self._path(name).read_bytes()
-        except OSError as error:
-            raise RunDirectoryError(f"the state of a member is missing: {self._path(name)} ({error.strerror})") from error
-        if state_hash(content) != name:
-            raise RunDirectoryError(f"the state of a member is damaged: {self._path(name)} does not have the hash that it is named by")
+        with self._open(name) as file:
+            content = file.read()
+        self._require_hash(name, state_hash(content))
         return content
 
     def load(self, name: str) -> State:
@@ -99,15 +101,46 @@ class StateFiles:
         Raises:
             RunDirectoryError: it is missing or damaged.
         """
-        try:
-            return unpack_state(self.read(name))
-        except (ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise RunDirectoryError(f"{self._path(name)} does not hold the state of a member: {error}") from error
+        content = self.read(name)
+        with self._unpacking(name):
+            return unpack_state(content)
+
+    def load_part(self, name: str, *keys: str) -> Any:
+        """What a state has under these keys, each within the one before. The rest, such as a replay buffer, is not kept in memory.
+
+        Raises:
+            RunDirectoryError: the state is missing or damaged.
+        """
+        with self._open(name) as file:
+            self._require_hash(name, hashlib.file_digest(file, "sha256").hexdigest())
+        place = "".join(f"/{key}" for key in keys)
+        with self._unpacking(name), safe_open(self._path(name), "numpy") as arrays:
+            tree = json.loads(arrays.get_tensor(TREE).tobytes())
+            wanted = [path for path in arrays.keys() if f"{path}/".startswith(f"{place}/")]  # noqa: SIM118 - it is no dict
+            return join(reduce(getitem, keys, tree), {path: arrays.get_tensor(path) for path in wanted})
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the files of these states; those that are not there are passed over."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
+
+    def _open(self, name: str) -> BufferedReader:
+        try:
+            return open(self._path(name), "rb")
+        except OSError as error:
+            raise RunDirectoryError(f"the state of a member is missing: {self._path(name)} ({error.strerror})") from error
+
+    def _require_hash(self, name: str, found: str) -> None:
+        if found != name:
+            raise RunDirectoryError(f"the state of a member is damaged: {self._path(name)} does not have the hash that it is named by")
+
+    @contextmanager
+    def _unpacking(self, name: str) -> Iterator[None]:
+        """Errors in what a file holds as errors of the run's directory."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise RunDirectoryError(f"{self._path(name)} does not hold the state of a member: {error}") from error
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"

@@ -76,7 +76,7 @@ def read_policy(directory: RunDirectory, member: State, state: State | None = No
             f"--member: the state of member {member['id']} was not kept: a sweep keeps those of its best trial (member {state['best']}), and all "
             "with -m population.keep_states=true"
         )
-    policy: Arrays = files.load(member["state_sha256"])["policy"]
+    policy: Arrays = files.load_part(member["state_sha256"], "policy")
     return policy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from baldwin.populations.config import PopulationContext
 from baldwin.populations.evolver import Evolver, EvolverConfig
 from baldwin.populations.member import RETURNS, STATE_HASH, TrainMember
-from baldwin.populations.states import StateFiles, pack_state
+from baldwin.populations.states import StateFiles, pack_state, unpack_state
 from baldwin.types import Individual, Outcome
 from tests.populations.test_members import config_of, sections_of
 
@@ -26,21 +27,26 @@ def make(folder: Path, **settings: Any) -> Evolver:
     return Evolver(config, PopulationContext(sections_of(config_of("ppo")), 1, folder, True, 1))
 
 
+def outcome_of(evolver: Evolver, folder: Path, job: TrainMember, score: float, value: float) -> Outcome:
+    """What comes of a round: weights and statistics that all have this value; a score of NaN: it failed."""
+    if np.isnan(score):
+        return Outcome(job.ticket, float("nan"), reason="the wheel came off")
+    weights = np.full(len(evolver._distribution.mean), np.float32(value))
+    state = {"weights": weights, "policy": {"obs_moments": np.full(9, np.float32(value)), "n": job.ticket}}
+    name = StateFiles(folder).write(pack_state(state))
+    arrays = {STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8), RETURNS: np.full(2, score)}
+    return Outcome(job.ticket, score, env_steps=1, arrays=arrays)
+
+
+def ask_all(evolver: Evolver) -> list[TrainMember]:
+    return [job for job in evolver.ask(99) if isinstance(job, TrainMember)]
+
+
 def round_of(evolver: Evolver, folder: Path, scores: list[float], shift: float = 0.0) -> list[TrainMember]:
-    """The jobs of a round; member n comes back with its score, and with weights and statistics that all are n + shift. NaN: it failed."""
-    jobs = [job for job in evolver.ask(99) if isinstance(job, TrainMember)]
-    outcomes = []
-    for job in jobs:
-        if np.isnan(scores[job.member]):
-            outcomes.append(Outcome(job.ticket, float("nan"), reason="the wheel came off"))
-            continue
-        value = np.float32(job.member + shift)
-        weights = np.full(len(evolver._first_weights), value)
-        name = StateFiles(folder).write(pack_state({"weights": weights, "policy": {"obs_moments": np.full(9, value), "n": job.ticket}}))
-        arrays = {STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8), RETURNS: np.full(2, scores[job.member])}
-        outcomes.append(Outcome(job.ticket, scores[job.member], env_steps=1, arrays=arrays))
-    evolver.tell(outcomes)
-    return jobs
+    """The jobs of a round, by member; member n comes back with its score, and with weights and statistics that all are n + shift."""
+    jobs = ask_all(evolver)
+    evolver.tell([outcome_of(evolver, folder, job, scores[job.member], job.member + shift) for job in jobs])
+    return sorted(jobs, key=lambda job: job.member)
 
 
 def lineage(evolver: Evolver) -> dict[int, Individual]:
@@ -94,15 +100,110 @@ def test_a_single_elite_has_the_deviation_of_the_floor(tmp_path: Path) -> None:
     assert drawn.mean() == pytest.approx(1.0, abs=1.5 / drawn.size**0.5)
 
 
-def test_a_diverged_member_is_no_elite_and_goes_on_with_weights_of_others(tmp_path: Path) -> None:
-    evolver = make(tmp_path, elitism=0)
+def test_who_fails_is_replaced_at_once_and_the_others_do_not_wait_for_it(tmp_path: Path) -> None:
+    """The new learner begins while the round goes on, with weights of the elites of then; its own round is the next."""
+    evolver = make(tmp_path)
     round_of(evolver, tmp_path, SCORES)
-    lineage(evolver)
-    round_of(evolver, tmp_path, [1.0, np.nan, 2.0, 5.0, 4.0, 3.0])
+    first, failing, *others = ask_all(evolver)
+    evolver.tell([outcome_of(evolver, tmp_path, failing, np.nan, 0)])
+    (new,) = ask_all(evolver)
+    assert (new.member, new.ticket, new.parent_sha256) == (1, failing.ticket + 6, "")
+    assert new.weights is not None
+    assert new.seed != failing.seed
+    assert new.sections.algorithm != failing.sections.algorithm  # other hyper-parameters
+    assert evolver.members[1].state_sha256  # until the round ends
+    metrics = evolver.tell([outcome_of(evolver, tmp_path, job, SCORES[job.member], 0) for job in (first, *others)])
+    assert metrics is not None
+    assert metrics["failed_members"] == 1
+    assert sorted(job.member for job in ask_all(evolver)) == [0, 2, 3, 4, 5]
+    assert not evolver.members[1].state_sha256
+    evolver.individuals()
+    assert evolver.state_dict()["open"].keys() >= {str(new.ticket)}
+
+
+def test_a_replacement_begins_with_what_was_known_when_the_round_began(tmp_path: Path) -> None:
+    """Also if nobody had a worker for it before the round ended; and it is neither ahead of the others nor behind."""
+    evolver = make(tmp_path, elitism=0, std_floor=0, std_cap=1e-9)
+    round_of(evolver, tmp_path, SCORES)  # the elites are 1, 3 and 4: the mean is 8 / 3
+    round_of(evolver, tmp_path, [1.0, np.nan, 2.0, 5.0, 4.0, 3.0])  # 3, 4 and 5: 4
+    assert evolver._times_elite.tolist() == [0, 1, 0, 2, 2, 1]
     jobs = round_of(evolver, tmp_path, SCORES)
-    assert jobs[1].weights is not None
-    assert jobs[1].parent_sha256  # its state of before
-    assert [record["parents"] for record in evolver.individuals()[6:]] == [[3, 4, 5]] * 6
+    assert [float(job.weights.mean()) for job in jobs] == pytest.approx([4, 8 / 3, 4, 4, 4, 4])  # type: ignore[union-attr]
+    records = evolver.individuals()[12:]
+    assert [(r["operator"], r["parents"]) for r in records[:2]] == [("drawn", [3, 4, 5]), ("replaced", [1, 3, 4])]
+
+
+@dataclass
+class Played:
+    """A population after six rounds of all members, its lineage, and the seeds of learners by the ticket that they began with."""
+
+    evolver: Evolver
+    lineage: list[Individual] = field(default_factory=list)
+    seeds: dict[int, int] = field(default_factory=dict)
+
+
+def play(folder: Path, order: int, workers: int, **settings: Any) -> Played:
+    """Results come in a random order, and the run may stop and resume; what a round yields follows from its ticket."""
+    settings |= {"max_failures_in_a_row": 100, "replace_after": 1.0}
+    rng, played, running = np.random.default_rng(order), Played(make(folder, **settings)), []
+    while played.evolver.version < 6:
+        evolver = played.evolver
+        running += [job for job in evolver.ask(workers - len(running)) if isinstance(job, TrainMember)]
+        played.seeds |= {job.ticket: job.seed for job in running if not job.parent_sha256}
+        job = running.pop(rng.integers(len(running)))
+        drawn = np.random.default_rng(job.ticket)
+        score = np.nan if drawn.random() < 0.4 else drawn.normal()
+        value = 0.0 if job.weights is None else float(job.weights[0])
+        evolver.tell([outcome_of(evolver, folder, job, score, value + drawn.normal())])
+        played.lineage += evolver.individuals()
+        if rng.random() < 0.1:
+            state = unpack_state(pack_state(evolver.state_dict()))
+            played.evolver, running = make(folder, **settings), []
+            played.evolver.load_state_dict(state)
+            played.evolver.reissue()
+    return played
+
+
+def test_the_order_of_arrival_decides_nothing(tmp_path: Path) -> None:
+    """Also where replacements fail, and after a resume."""
+    expected = play(tmp_path, 0, 1)
+    failed = {r["round"] for r in expected.lineage if r["score"] is None}
+    assert any(r["round"] in failed and r["round"] - 6 in failed for r in expected.lineage)
+    for order, workers in [(1, 2), (2, 3), (3, 6), (4, 6), (5, 20)]:
+        found = play(tmp_path, order, workers)
+        assert found.lineage == expected.lineage
+        for name in ("members", "times_elite", "distribution", "counts", "normals"):
+            np.testing.assert_equal(found.evolver.state_dict()[name], expected.evolver.state_dict()[name])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_each_learner_has_a_seed_of_its_own(asynchronous: bool, tmp_path: Path) -> None:
+    for order in range(4):
+        seeds = play(tmp_path, order, 4, asynchronous=asynchronous).seeds.values()
+        assert len(set(seeds)) == len(seeds) > 12
+
+
+def test_an_asynchronous_evolver_replaces_who_still_trains(tmp_path: Path) -> None:
+    """The new learner begins at once, and what the old one brings back is passed over."""
+    evolver = make(tmp_path, asynchronous=True, replace_after=0.9, elites=0.9)
+    round_of(evolver, tmp_path, SCORES)
+    slow, *others = sorted(ask_all(evolver), key=lambda job: job.member)
+    for job in others:
+        evolver.tell([outcome_of(evolver, tmp_path, job, SCORES[job.member], 0)])
+    job = ask_all(evolver)[0]
+    assert evolver.version == 1
+    evolver.tell([outcome_of(evolver, tmp_path, job, SCORES[job.member], 0)])
+    assert evolver.version == 2
+    (new,) = [job for job in ask_all(evolver) if job.member == 0]
+    assert new.parent_sha256 == ""
+    assert new.weights is not None
+    assert new.seed != slow.seed
+    evolver.tell([outcome_of(evolver, tmp_path, slow, 99.0, 0)])
+    assert evolver.best is not None
+    assert evolver.best.score == 6.0
+    assert ask_all(evolver) == []
+    evolver.tell([outcome_of(evolver, tmp_path, new, 7.0, 0)])
+    assert evolver.best.score == 7.0
 
 
 def test_weights_that_are_not_finite_are_no_example(tmp_path: Path) -> None:

@@ -251,14 +251,28 @@ def moments(algorithm: Any) -> list[Any]:
     return [value for name, value in arrays.items() if "adam" in name or "optimizer" in name]
 
 
+def test_a_part_of_a_state_is_read_alone(tmp_path: Path) -> None:
+    state = {"a": {"b": np.arange(3), "c": {"d": np.ones(2), "e": [1, {"f": np.zeros((0, 2))}]}}, "ab": np.full(2, 7), "n": 5}
+    files = StateFiles(tmp_path)
+    name = files.write(pack_state(state))
+    for keys in [(), ("a",), ("a", "b"), ("a", "c"), ("a", "c", "e"), ("ab",), ("n",)]:
+        expected: Any = state
+        for key in keys:
+            expected = expected[key]
+        np.testing.assert_equal(files.load_part(name, *keys), expected)
+    with pytest.raises(RunDirectoryError, match="does not hold the state"):
+        files.load_part(name, "a", "x")
+
+
 def test_damaged_states_are_noticed(tmp_path: Path) -> None:
     files = StateFiles(tmp_path)
     name = files.write(pack_state({"algorithm": {"n": 3}, "rows": [1, 2]}))
     assert unpack_state(files.read(name)) == {"algorithm": {"n": 3}, "rows": [1, 2]}
     path = next(tmp_path.glob("*.safetensors"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(RunDirectoryError, match="does not have the hash"):
-        files.load(name)
+    for read in (files.load, files.load_part):
+        with pytest.raises(RunDirectoryError, match="does not have the hash"):
+            read(name)
     files.remove([name])
     with pytest.raises(RunDirectoryError, match="is missing"):
         files.load(name)

@@ -14,15 +14,19 @@ import pytest
 
 from baldwin.config import RunConfig, load_config
 from baldwin.errors import ConfigError, MissingExtra, UserError
+from baldwin.executors import make_executor
 from baldwin.ops import pareto
 from baldwin.populations import POPULATIONS
+from baldwin.runs.build import build
 from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.lineage import best_state, read_lineage, winning_line
+from baldwin.runs.loop import Told, loop
 from baldwin.runs.members import front, front_ends, member_config, member_policy
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run
 from baldwin.runs.timeline import MEANING, read_timeline
+from baldwin.types import Result
 from tests.patience import wait_until
 from tests.runs.test_exactness import lines
 from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
@@ -66,11 +70,25 @@ KINDS: dict[str, list[str]] = {
     ],
     "genetic": [*SMALL, "population.name=genetic", "population.generational=true", "population.inheritance=baldwinian"],
     "evolver": [*SMALL, "population.name=evolver", "population.elites=0.5", "population.replace_after=0.5"],
+    "evolver-failures": [
+        *(o for o in SMALL if "lr" not in o),
+        "algorithm.lr={choice: [1e-3, 1e20]}",
+        "population.name=evolver",
+        "population.elites=0.5",
+    ],
     "sweep": [*SMALL, "population.name=sweep", "population.members=1", "population.trials=3", "population.seeds=2", "population.rungs=2"],
 }
 ASYNCHRONOUS: dict[str, list[str]] = {
     "pbt-asynchronous": [*SMALL, "population.name=pbt", "population.exploit=both", "population.fraction=0.5"],
     "pb2": [*SMALL, "population.name=pbt", "population.explore=pb2", "population.fraction=0.5"],
+    "evolver-asynchronous": [
+        *(o for o in SMALL if "lr" not in o),
+        "algorithm.lr={choice: [1e-3, 1e20]}",
+        "population.name=evolver",
+        "population.asynchronous=true",
+        "population.elites=0.5",
+        "population.replace_after=0.5",
+    ],
     "steady-state": [*SMALL, "population.name=steady-state"],
     "map-elites": [
         *PONG,
@@ -106,7 +124,7 @@ def test_any_number_of_workers_gives_the_same_hash_and_lineage(quiet: RunsWhenAs
         assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
 
 
-@pytest.mark.parametrize("kind", ["pbt", "nsga2", "evolver"])
+@pytest.mark.parametrize("kind", ["pbt", "nsga2", "evolver", "evolver-failures"])
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
     train_and_kill_twice(ALL[kind], tmp_path / "run", quiet[kind], verb="evolve")
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
@@ -394,6 +412,48 @@ def test_a_member_that_diverges_copies_another(tmp_path: Path) -> None:
     found = read_lineage(tmp_path / "run")
     assert any(r["score"] is None and "diverged" in r["reason"] for r in found)
     assert np.isfinite(run.score or np.nan)
+
+
+def simulate(config: RunConfig, folder: Path, generations: int) -> dict[int, Result]:
+    """Results by ticket, with the simulated times of their beginning and end."""
+    parts = build(config, folder)
+    executor = make_executor(config.executor, parts.worker_spec)
+    told: dict[int, Result] = {}
+    for event in loop(parts.algorithm, executor):
+        if isinstance(event, Told):
+            told[event.result.outcomes[0].ticket] = event.result
+        if parts.algorithm.version == generations:
+            break
+    return told
+
+
+VIRTUAL = ["executor.name=virtual", "executor.workers=8", "executor.jitter=1.0", "population.members=8", "run.seed=2"]
+
+
+def test_nobody_waits_in_an_asynchronous_evolver(tmp_path: Path) -> None:
+    """Simulated workers, as many as members: each begins a round when it has ended another."""
+    told = simulate(small("evolver-asynchronous", *VIRTUAL), tmp_path, 4)
+    workers: dict[int, list[Result]] = {}
+    for result in told.values():
+        workers.setdefault(result.worker, []).append(result)
+    assert len(told) == 32
+    assert {len(own) for own in workers.values()} != {4}
+    for own in workers.values():
+        for earlier, later in pairwise(own):
+            assert later.started == earlier.finished
+
+
+def test_a_replacement_of_the_evolver_trains_while_others_still_train(tmp_path: Path) -> None:
+    """Simulated workers, rounds of unequal length. It begins when the other has failed, and the next round when the others are through."""
+    told = simulate(small("evolver-failures", *VIRTUAL), tmp_path, 2)
+    failed = {ticket for ticket in range(8) if told[ticket].outcomes[0].failed}
+    end = max(told[ticket].finished for ticket in range(8))
+    assert failed
+    for ticket in range(8):
+        expected = told[ticket].finished if ticket in failed else end
+        assert told[ticket + 8].started == expected
+    assert all(told[ticket].finished < end for ticket in failed)
+    assert any(told[ticket + 8].finished > end for ticket in failed)  # nobody has waited for it
 
 
 REFUSED: list[tuple[list[str], str]] = [
