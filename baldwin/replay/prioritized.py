@@ -85,11 +85,13 @@ class PrioritizedSampler:
         if not self._total:
             raise ReplayError("the replay is empty: write to it before sampling")
         rng = seeds.generator(self._seed, seeds.Stream.REPLAY, self._batches)
-        position = (np.arange(batch_size) + rng.random((k, batch_size))) / batch_size
-        at = self._tree.find(position * self._tree.total)
+        mass = rng.random((k, batch_size))
+        mass += np.arange(batch_size)
+        mass *= self._tree.total / batch_size
+        at = self._tree.find(mass)
         newest = self._total - 1
         indices = newest - (newest - at) % self._replay.capacity
-        weights = importance_weights(self._tree[at] / self._tree.total, len(self._replay), self.beta)
+        weights = importance_weights(self._tree[at], self.beta)
         self._batches += k
         return indices, weights
 
@@ -99,7 +101,8 @@ class PrioritizedSampler:
         Rows that were overwritten since they were sampled are left out, and errors that are not finite: the learner says so itself.
         """
         self._add_new_rows()
-        valid = (indices >= self._total - self._replay.capacity) & np.isfinite(td_error)
+        valid = np.isfinite(td_error)
+        valid &= indices >= self._total - self._replay.capacity
         if not valid.all():
             indices, td_error = indices[valid], td_error[valid]
         self._tree.set(indices % self._replay.capacity, priority(td_error, self._config.alpha, self._config.epsilon))
