@@ -47,7 +47,8 @@ class PrioritizedSampler:
     """
 
     def __init__(self, replay: ReplayBuffer, config: PrioritizedConfig, *, seed: int) -> None:
-        self._replay, self._config, self._seed = replay, config, seed
+        self._replay, self._config = replay, config
+        self._generators = seeds.NumberedGenerators(seed, seeds.Stream.REPLAY)
         self._tree = SumTree(replay.capacity)  # row i is at i mod capacity
         self._total = 0  # rows that were given a priority so far
         self._batches = 0  # sampled so far: one for each update
@@ -84,8 +85,7 @@ class PrioritizedSampler:
         self._add_new_rows()
         if not self._total:
             raise ReplayError("the replay is empty: write to it before sampling")
-        rng = seeds.generator(self._seed, seeds.Stream.REPLAY, self._batches)
-        mass = rng.random((k, batch_size))
+        mass = self._generators[self._batches].random((k, batch_size))
         mass += np.arange(batch_size)
         mass *= self._tree.total / batch_size
         at = self._tree.find(mass)
