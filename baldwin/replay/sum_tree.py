@@ -59,7 +59,7 @@ class SumTree:
             children = level.take(node, 0)
             sums = torch.from_numpy(children).cumsum(1).numpy()
             np.minimum(rest, sums[:, -1] * BELOW_ONE, out=rest)  # rounding may leave more than there is, or less than nothing
-            child = np.einsum("nw->n", (sums <= rest[:, None]).view(np.int8))  # so many children are passed
+            child = (sums > rest[:, None]).argmax(1)
             node *= WIDTH
             node += child
             if level is not self._levels[0]:

@@ -223,7 +223,7 @@ def test_a_finished_lane_shows_its_last_observation_not_a_reset() -> None:
         assert abs(steps.obs["vector"][0][2]) > 0.2  # the pole is down; a reset would show it upright
 
 
-class Announcing(gym.Env[np.ndarray, int]):
+class Announcing(gym.Env[np.ndarray, Any]):
     """Says how it ended in words of its own."""
 
     observation_space, action_space = gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Discrete(2)
@@ -231,7 +231,7 @@ class Announcing(gym.Env[np.ndarray, int]):
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, dict[str, object]]:
         return np.zeros(1, np.float32), {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
         return np.ones(1, np.float32), 0.0, True, False, {"result": {"score": 0.5} if action else "1-0"}
 
 
