@@ -124,7 +124,7 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
             )
         if self.prioritized and self.prioritized.is_changed("eta") and not self.trains_on_windows(policy):
             raise ValueError(
-                "algorithm.prioritized.eta is for windows of steps, and nothing here asks for any. Set algorithm.sequence=8, or leave it out"
+                "algorithm.prioritized.eta is for windows of steps, which nothing here asks for. Set algorithm.sequence=8, or leave it out"
             )
         span = generations_kept * self.real_steps_per_epoch
         if span > self.checkpoint_slack:

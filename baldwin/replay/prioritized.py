@@ -29,7 +29,8 @@ class PrioritizedConfig(ConfigModel):
     beta_end: float = Field(1.0, ge=0, le=1, description="And in the end")
     beta_updates: PositiveInt | Literal["auto"] = Field(
         DEFAULT_BETA_UPDATES,
-        description="Updates until then; auto: those of the whole run, as in the paper, where stop.env_steps says how many; else, and in populations, 100,000",
+        description="Updates until then; auto: those of the whole run, as in the paper, where stop.env_steps says how many; "
+        "else, and in populations, 100,000",
     )
     eta: float = Field(0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)")
     initial: Literal["max", "td-error"] = Field(

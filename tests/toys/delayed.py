@@ -160,7 +160,10 @@ class Dart(gym.Env[np.ndarray, Any]):
 
 
 class Chain(gym.Env[np.ndarray, Any]):
-    """Rooms in a row: one action leads on, the other to the first room, where the episode ends; only the last room pays. Chance never gets so far."""
+    """Rooms in a row: one action leads on, the other to the first room, where the episode ends; only the last room pays.
+
+    Chance never gets so far.
+    """
 
     def __init__(self, rooms: int = 30) -> None:
         self.observation_space = spaces.Box(0, 1, (rooms,), np.float32)
