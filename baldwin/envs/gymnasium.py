@@ -368,7 +368,8 @@ class GymnasiumVectorEnv:
                     elapsed[row] = info.get(ELAPSED, 1)
                 write(obs, row, seen, info)
                 if terminated[row] or truncated[row]:
-                    self._results[index] = info.get(RESULT, {})
+                    told = info.get(RESULT)
+                    self._results[index] = told if isinstance(told, Mapping) else {}  # others may use the same word
             except (Exception, SystemExit) as error:
                 terminated[row] = True
                 self._discard(index, "step", error)

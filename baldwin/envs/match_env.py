@@ -75,7 +75,7 @@ class MatchEnv(gym.Env[Any, Any]):
         if len(self._player.rewards) > 1:
             info["reward"] = dict(zip(self._player.rewards, step.reward.tolist(), strict=True))
         if step.over:
-            info["result"] = self._matches.controller(self._own).result()
+            info["result"] = self._matches.result(self._own)
         return self._observation(self._own), float(step.reward.sum()), step.terminated, step.truncated, info
 
     def render(self) -> NDArray[np.uint8] | None:

@@ -84,6 +84,23 @@ class Matches:
         """Whose observation shows what that player sees."""
         return self._running[turn.match].controllers[turn.player]
 
+    def result(self, turn: Turn) -> Mapping[str, Any]:
+        """What the world tells this player of the end.
+
+        Raises:
+            EnvironmentFailure: `result()` of its controller raised, or returned no mapping.
+        """
+        try:
+            result: object = self.controller(turn).result()
+        except EnvironmentFailure:
+            raise
+        except Exception as error:
+            raise EnvironmentFailure(f"the match failed in result(): {describe_exception(error)}") from error
+        if not isinstance(result, Mapping):
+            got = clean_text(repr(result), 80)
+            raise EnvironmentFailure(f"expected a mapping such as {{'score': 1.0}} from result() of player {turn.player!r}; got {got}")
+        return result
+
     @property
     def going_on(self) -> bool:
         """Whether somebody has to decide, or something may still come."""

@@ -67,7 +67,7 @@ class OpponentEnvs:
         return step_result([found.get(self._own[n], nothing) for n in ids.tolist()], self._observe(ids), self._spec, self._weights)
 
     def result(self, index: int) -> Mapping[str, Any]:
-        return {} if index in self.failures else self._matches.controller(self._own[index]).result()
+        return {} if index in self.failures else self._matches.result(self._own[index])
 
     def pop_latencies(self) -> tuple[list[float], int]:
         """Of live worlds, since the last call."""

@@ -84,7 +84,7 @@ class SelfPlayEnvs:
 
     def result(self, index: int) -> Mapping[str, Any]:
         turn = self._turn(index)
-        return {} if self._failed(turn.match) else self._matches.controller(turn).result()
+        return {} if self._failed(turn.match) else self._matches.result(turn)
 
     def pop_latencies(self) -> tuple[list[float], int]:
         """Of live worlds, since the last call."""

@@ -122,6 +122,10 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
             raise ValueError(
                 "algorithm.prioritized.initial=td-error is for single transitions: the steps that a window's error needs come later. Use max"
             )
+        if self.prioritized and self.prioritized.is_changed("eta") and not self.trains_on_windows(policy):
+            raise ValueError(
+                "algorithm.prioritized.eta is for windows of steps, which nothing here asks for. Set algorithm.sequence=8, or leave it out"
+            )
         span = generations_kept * self.real_steps_per_epoch
         if span > self.checkpoint_slack:
             raise ValueError(

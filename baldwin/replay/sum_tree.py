@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 WIDTH = 16  # children of a node
 MAX_TOP = 4096  # nodes of the top level, whose cumulative sums are searched at once
 BELOW_ONE = 1 - 2**-52
-TO_CUMULATIVE = np.triu(np.ones((WIDTH, WIDTH)))  # a product with it takes a third of the time of `cumsum`
 
 
 class SumTree:
@@ -16,6 +16,7 @@ class SumTree:
 
     Nodes have many children, so that a draw takes a few operations on whole arrays instead of twenty levels of pairs. A sum is always
     computed from all the values below it, never by adding differences: it does not drift, and equal values give an equal tree.
+    Cumulative sums are those of torch, which add one after the other as those of NumPy do, in a fifth of the time.
     """
 
     def __init__(self, size: int) -> None:
@@ -26,6 +27,7 @@ class SumTree:
         self._values = self._levels[0].reshape(-1)
         self._top = np.zeros(size)  # sums of the nodes of the last level
         self._cumulative = np.zeros(size + 1)  # of those, from zero on
+        self._top_tensor, self._cumulative_tensor = torch.from_numpy(self._top), torch.from_numpy(self._cumulative)[1:]
         self._is_current = True  # they are computed when somebody asks
 
     @property
@@ -41,7 +43,7 @@ class SumTree:
         self._values[at] = values
         for level, above in zip(self._levels, [*self._levels[1:], self._top], strict=True):
             at = at // WIDTH if len(at) <= len(level) else np.unique(at // WIDTH)
-            above.reshape(-1)[at] = level.take(at, 0).sum(-1)
+            above.reshape(-1)[at] = np.einsum("nw->n", level.take(at, 0))
         self._is_current = False
 
     def find(self, mass: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -50,32 +52,24 @@ class SumTree:
         A value of zero is never found, as long as the total is positive.
         """
         cumulative = self._cumulative_sums()
-        rest = _below(mass, cumulative[-1])
-        node = np.searchsorted(cumulative[1:], rest, side="right")
-        rest = rest - cumulative[node]
+        rest = np.minimum(mass.reshape(-1), cumulative[-1] * BELOW_ONE)
+        node: NDArray[np.int64] = cumulative[1:].searchsorted(rest, side="right")
+        rest -= cumulative.take(node)
         for level in reversed(self._levels):
             children = level.take(node, 0)
-            sums = children @ TO_CUMULATIVE
-            rest = _below(rest, sums[..., -1])
-            child = ((sums > rest[..., None]) & (children > 0)).argmax(-1)
-            node = node * WIDTH + child
+            sums = torch.from_numpy(children).cumsum(1).numpy()
+            np.minimum(rest, sums[:, -1] * BELOW_ONE, out=rest)  # rounding may leave more than there is, or less than nothing
+            child = (sums > rest[:, None]).argmax(1)
+            node *= WIDTH
+            node += child
             if level is not self._levels[0]:
-                rest = rest - np.where(child, _at(sums, child - 1), 0.0)
-        return np.asarray(node)
+                at = np.arange(0, sums.size, WIDTH) + child
+                rest -= sums.take(at) - children.take(at)
+                np.maximum(rest, 0, out=rest)
+        return node.reshape(mass.shape)
 
     def _cumulative_sums(self) -> NDArray[np.float64]:
         if not self._is_current:
-            np.cumsum(self._top, out=self._cumulative[1:])
+            torch.cumsum(self._top_tensor, 0, out=self._cumulative_tensor)
             self._is_current = True
         return self._cumulative
-
-
-def _below(mass: NDArray[np.float64], limit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The numbers, or one just below the limit: rounding may leave more than there is."""
-    return np.minimum(mass, limit * BELOW_ONE)
-
-
-def _at(rows: NDArray[np.float64], column: NDArray[np.int64]) -> NDArray[np.float64]:
-    """rows[..., column], one of each row."""
-    firsts = np.arange(0, rows.size, rows.shape[-1]).reshape(column.shape)
-    return np.asarray(rows.reshape(-1)[firsts + column])

@@ -150,6 +150,45 @@ def test_components_of_a_reward_come_by_name() -> None:
     assert info["result"] == {"score": 1.5, "objectives": {"treasure": 3.0, "time": -1.5}}
 
 
+class OddResult(Seat):
+    """Tells nothing, or fails to, after the end."""
+
+    def __init__(self, player: str, told: Any) -> None:
+        super().__init__(player)
+        self._told = told
+
+    def result(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._told or {}["score"])
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("won", r"expected a mapping such as \{'score': 1.0\} from result\(\) of player 'solo'; got 'won'"),
+        (None, r"the match failed in result\(\): KeyError: 'score'"),
+    ],
+)
+def test_a_result_that_is_no_mapping_is_named(told: Any, message: str) -> None:
+    class Odd(World):
+        players: ClassVar = [Player("solo", spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2))]
+
+        def reset(self, seed: int, players: Sequence[str]) -> Match:
+            seat = OddResult("solo", told)
+
+            async def tick() -> None:
+                seat.show(np.zeros(1, np.float32))
+                await seat.action()
+                seat.show(np.zeros(1, np.float32), terminated=True)
+
+            return SimpleMatch([seat], [tick()])
+
+    env = MatchEnv(Odd(), "solo")
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFailure, match=message):
+        env.step(0)
+    env.close()
+
+
 def test_pettingzoos_own_tests_pass_on_the_way_back() -> None:
     from pettingzoo.test import api_test
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -219,6 +221,27 @@ def test_a_finished_lane_shows_its_last_observation_not_a_reset() -> None:
             if steps.terminated[0]:
                 break
         assert abs(steps.obs["vector"][0][2]) > 0.2  # the pole is down; a reset would show it upright
+
+
+class Announcing(gym.Env[np.ndarray, Any]):
+    """Says how it ended in words of its own."""
+
+    observation_space, action_space = gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, dict[str, object]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
+        return np.ones(1, np.float32), 0.0, True, False, {"result": {"score": 0.5} if action else "1-0"}
+
+
+def test_a_result_that_is_no_mapping_is_left_alone() -> None:
+    envs: Any = envs_of("tests.envs.test_vector_env:Announcing", "gymnasium")[0]
+    envs.open(SEEDS, 0)
+    envs.reset(IDS)
+    envs.step(np.array([0, 1, 0, 1]), IDS)
+    assert [dict(envs.result(n)) for n in IDS] == [{}, {"score": 0.5}, {}, {"score": 0.5}]
+    assert not envs.failures
 
 
 def test_a_subset_of_lanes_can_be_stepped() -> None:

@@ -389,6 +389,7 @@ def test_an_encoder_of_the_actor_rests_with_the_actor() -> None:
     ("settings", "message"),
     [
         (["algorithm.name=sac", "algorithm.trace_lambda=0.5"], "trace_lambda has no effect with algorithm.target=nstep"),
+        (["algorithm.name=dqn", "algorithm.prioritized={eta: 0.5}"], "prioritized.eta is for windows of steps"),
         (["algorithm.name=sac", "algorithm.encoder_lr=1e-3"], "encoder_lr is for learning from windows of steps"),
         (["algorithm.name=td3", "algorithm.shared_encoder=false"], "shared_encoder is for learning from windows of steps"),
         (["algorithm.name=sac", "algorithm.actor_trains_encoder=true"], "actor_trains_encoder is for learning from windows"),

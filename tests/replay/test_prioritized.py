@@ -59,6 +59,18 @@ def test_a_zero_is_never_found_however_sums_are_rounded() -> None:
 
 
 @pytest.mark.usefixtures("_levels")
+@pytest.mark.parametrize("seed", range(10))
+def test_a_zero_is_never_found_at_the_edges_of_values(seed: int) -> None:
+    """Where differences of large sums are rounded to less than nothing, as well."""
+    rng = np.random.default_rng(seed)
+    values = 10 ** rng.uniform(-12, 12, 1000) * (rng.random(1000) < 0.5)
+    tree, sums = SumTree(1000), values.cumsum()
+    tree.set(np.arange(1000), values)
+    edges = np.concatenate([sums, np.nextafter(sums, 0), np.nextafter(sums, np.inf), sums - values]).clip(0, tree.total)
+    assert (values[tree.find(edges)] > 0).all()
+
+
+@pytest.mark.usefixtures("_levels")
 def test_sums_do_not_drift() -> None:
     """After many changes the tree equals one that was made at once: it is a function of its values."""
     rng = np.random.default_rng(2)

@@ -47,18 +47,22 @@ CHAIN = [
     *("algorithm.start_steps=200", "algorithm.steps_per_epoch=500", "algorithm.rollout_length=20", "algorithm.batch_size=64"),
     *("algorithm.updates_per_step=0.5", "algorithm.lr=3e-3", "algorithm.gamma=0.97", "algorithm.n_step=5", "algorithm.threads=1"),
     *("algorithm.target_update_interval=20", "algorithm.epsilon_steps=2000", "algorithm.epsilon_start=0.3", "algorithm.epsilon_end=0.1"),
-    *("algorithm.prioritized=true", "run.evaluate_every=1", "stop={score: 0.95, env_steps: 24000}"),
+    *("algorithm.prioritized=true", "run.evaluate_every=1", "stop={score: 0.95, env_steps: 8000}"),
 ]
+BONUSES = {
+    "rnd": "algorithm.rnd={kind: reward, input: state, hidden: [64], output_size: 32, lr: 3e-5}",
+    "icm": "algorithm.curiosity={kind: icm, hidden: [64], feature_size: 8, lr: 1e-3}",
+    "none": "algorithm.curiosity=none",
+}
+
+
+@pytest.mark.parametrize("bonus", BONUSES)
+def test_the_last_of_thirty_rooms_is_found_by_a_bonus_alone(bonus: str, tmp_path: Path) -> None:
+    assert (score(tmp_path / "run", *CHAIN, BONUSES[bonus]) > 0) == (bonus != "none")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bonus", "found"),
-    [
-        ("algorithm.rnd={kind: reward, input: state, hidden: [64], output_size: 32, lr: 3e-5}", True),
-        ("algorithm.curiosity={kind: icm, hidden: [64], feature_size: 8, lr: 1e-3}", True),
-        ("algorithm.curiosity=none", False),
-    ],
-)
-def test_the_last_of_thirty_rooms_is_found_by_a_bonus_alone(bonus: str, found: bool, tmp_path: Path) -> None:
-    assert (score(tmp_path / "run", *CHAIN, bonus) > 0) == found
+@pytest.mark.parametrize("seed", range(2, 9))
+@pytest.mark.parametrize("bonus", BONUSES)
+def test_the_last_of_thirty_rooms_with_other_seeds(bonus: str, seed: int, tmp_path: Path) -> None:
+    assert (score(tmp_path / "run", *CHAIN, BONUSES[bonus], f"run.seed={seed}") > 0) == (bonus != "none")

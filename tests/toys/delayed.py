@@ -160,7 +160,10 @@ class Dart(gym.Env[np.ndarray, Any]):
 
 
 class Chain(gym.Env[np.ndarray, Any]):
-    """Rooms in a row: one action leads on, the other back, and only the last room pays. Chance gets hardly ever so far within an episode."""
+    """Rooms in a row: one action leads on, the other to the first room, where the episode ends; only the last room pays.
+
+    Chance never gets so far.
+    """
 
     def __init__(self, rooms: int = 30) -> None:
         self.observation_space = spaces.Box(0, 1, (rooms,), np.float32)
@@ -169,15 +172,14 @@ class Chain(gym.Env[np.ndarray, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        self._at = self._steps = 0
+        self._at = 0
         return self._see(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         forward = int(action) == self._at % 2  # the way on is not always the same action
-        self._at = self._at + 1 if forward else max(0, self._at - 1)
-        self._steps += 1
+        self._at = self._at + 1 if forward else 0
         found = self._at == self._rooms - 1
-        return self._see(), float(found), found, self._steps >= 2 * self._rooms, {}
+        return self._see(), float(found), found or not forward, False, {}
 
     def _see(self) -> np.ndarray:
         return np.eye(self._rooms, dtype=np.float32)[self._at]
