@@ -125,7 +125,7 @@ class ReplayView:
             reward = reward + np.where(going, discount * a["reward"][at], np.float32(0))
             length += going if frames is None else going * frames[at]
         obs, next_obs = self._observations(first), self._next_observations(at)
-        return Batch(obs, a["action"][first], reward, next_obs, a["terminated"][at], a["truncated"][at], length)
+        return Batch(obs, a["action"].take(first, 0), reward, next_obs, a["terminated"][at], a["truncated"][at], length)
 
     def windows(self, indices: NDArray[np.int64], before: int, steps: int) -> Windows:
         """`before` steps ahead of these rows [...], and `steps` from them on, as far as their episodes go."""
@@ -143,7 +143,7 @@ class ReplayView:
         none = np.zeros((*indices.shape, 0), np.float32)
         return Windows(
             obs,
-            a["action"][rows],
+            a["action"].take(rows, 0),
             a["reward"][rows],
             a["terminated"][rows],
             valid,
@@ -181,7 +181,7 @@ class ReplayView:
         found = {}
         for name, column in self.columns.items():
             if name.startswith(OBS):
-                frames = [self.arrays[name][row] for row in self._back(at, column.frames)]
+                frames = [self.arrays[name].take(row, 0) for row in self._back(at, column.frames)]
                 found[name.removeprefix(OBS)] = frames[0] if len(frames) == 1 else np.concatenate(frames[::-1], -3)
         return found
 
@@ -191,7 +191,7 @@ class ReplayView:
         for name, column in self.columns.items():
             key = name.removeprefix(OBS)
             if name.startswith(OBS) and not column.frames:
-                found[key] = a[NEXT_OBS + key][at]
+                found[key] = a[NEXT_OBS + key].take(at, 0)
             elif name.startswith(OBS):
                 tail = a[TAIL_INDEX][at]
                 newest = a[name][a[NEXT_INDEX][at] % self.length]
