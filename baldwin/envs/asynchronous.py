@@ -144,8 +144,10 @@ class Slot(Generic[T]):
         future = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_result(None)
-        else:
-            self._waiting = [*(other for other in self._waiting if not other.done()), future]
+            return future
+        if self._waiting:
+            self._waiting = [other for other in self._waiting if not other.done()]
+        self._waiting.append(future)
         return future
 
     async def get(self) -> T:

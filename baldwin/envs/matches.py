@@ -216,25 +216,31 @@ class Matches:
 
     def _look_at(self, number: int, running: _Running, found: dict[Turn, Step]) -> None:
         """Take what came in one match."""
-        for task in running.tasks:
-            if not task.done():
-                continue
+        came: list[str] = []
+        ended: list[asyncio.Task[Any]] = [tick for tick in running.ticks if tick.done()]
+        for name, turn in running.turns.items():
+            if isinstance(turn, Seat):
+                if turn.steps.full:
+                    came.append(name)
+            elif turn.done():
+                came.append(name)
+                ended.append(turn)
+        for task in ended:
             error = None if task.cancelled() else task.exception()
             if error and not isinstance(error, Exception):
                 raise error
             if error or task.cancelled():
                 return self._fail(number, f"the match failed: {describe_exception(error) if error else 'a task was cancelled'}")
-        for name, turn in list(running.turns.items()):
-            if not (turn.steps.full if isinstance(turn, Seat) else turn.done()):
-                continue
+        for name in came:
+            turn = running.turns.pop(name)
             step = found[Turn(number, name)] = turn.steps.pop() if isinstance(turn, Seat) else turn.result()
-            del running.turns[name]
             if not step.over:
                 self.waiting.append(Turn(number, name))
         if (
-            running.turns
+            ended
+            and running.turns
             and running.ticks
-            and all(task.done() for task in running.ticks)
+            and all(tick.done() for tick in running.ticks)
             and not any(t.match == number for t in self.waiting)
         ):
             self._fail(number, f"the match ended without telling {', '.join(running.turns)}")

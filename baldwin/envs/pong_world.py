@@ -18,12 +18,15 @@ NEVER = np.iinfo(np.int64).max
 
 
 class PongWorld(World):
-    """One game. A player decides every k frames, k drawn from `frames` each time, and its decision takes effect `delay` frames later."""
+    """One game. A player decides every k frames, k drawn from `frames` each time, and its decision takes effect `delay` frames later.
 
-    def __init__(self, frames: tuple[int, int] = (1, 1), delay: int = 0) -> None:
+    Without `redraw`, k is drawn once for each player and game.
+    """
+
+    def __init__(self, frames: tuple[int, int] = (1, 1), delay: int = 0, redraw: bool = True) -> None:
         self.players = [Player(name, spaces.Box(-0.1, 1.1, (N_OBS,), np.float32), spaces.Discrete(N_ACTIONS)) for name in SIDES]
         self.games = PongGames(1)
-        self._frames, self._delay = frames, delay
+        self._pace = frames, delay, redraw
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         """Begin a game; the scripted player, which decides in every frame, plays the sides that nobody asked for."""
@@ -38,7 +41,7 @@ class PongWorld(World):
 
     async def _tick(self, seats: dict[int, Seat]) -> None:
         games, seed = self.games, int(self.games.seed[0])
-        paces = {side: OnePace(seed, side, self._frames, self._delay) for side in seats}
+        paces = {side: OnePace(seed, side, *self._pace) for side in seats}
         for side, seat in seats.items():
             seat.show(games.observe(side)[0])
         frame, over, actions = 0, False, np.empty((1, 2), np.int64)
@@ -65,9 +68,9 @@ class PongWorld(World):
 class OnePace:
     """`Pace` of one player in one game, in plain numbers: arrays of one element cost more than the game itself."""
 
-    def __init__(self, seed: int, side: int, frames: tuple[int, int], delay: int) -> None:
+    def __init__(self, seed: int, side: int, frames: tuple[int, int], delay: int, redraw: bool) -> None:
         self._low, self._high = frames
-        self._delay = delay
+        self._delay, self._redraw = delay, redraw
         self._stream = np.array([(2 * seed + side) % 2**64 ^ PACE_STREAM], np.uint64)
         self._decisions = 0
         self._now, self._next, self._starts = STOP, STOP, NEVER
@@ -81,7 +84,7 @@ class OnePace:
         k = self._low
         if self._high > self._low:
             k += int(uniforms(self._stream, np.array([self._decisions]), 1)[0, 0] * (self._high - self._low + 1))
-        self._decisions += 1
+        self._decisions += self._redraw  # the same number gives the same k
         self.due += k
 
     def action(self, frame: int) -> int:
@@ -94,8 +97,8 @@ class OnePace:
 class Pace:
     """When players decide, one in each of N games side by side, and when what they decided takes effect."""
 
-    def __init__(self, count: int, frames: tuple[int, int], delay: int) -> None:
-        self._frames, self._delay = frames, delay
+    def __init__(self, count: int, frames: tuple[int, int], delay: int, redraw: bool) -> None:
+        self._frames, self._delay, self._redraw = frames, delay, redraw
         self._stream = np.zeros(count, np.uint64)
         self.due = np.zeros(count, np.int64)  # the frame of the next decision
         self._decisions = np.zeros(count, np.int64)
@@ -115,7 +118,7 @@ class Pace:
         self._now[ids] = np.where(self._starts[ids] < NEVER, self._next[ids], self._now[ids])  # what has not begun yet begins now
         self._next[ids], self._starts[ids] = action, frame + self._delay
         draws = uniforms(self._stream[ids], self._decisions[ids], 1)[:, 0]
-        self._decisions[ids] += 1
+        self._decisions[ids] += self._redraw  # the same number gives the same k
         self.due[ids] = frame + low + (draws * (high - low + 1)).astype(np.int64)
 
     def actions(self, ids: Any, frame: NDArray[np.int64]) -> NDArray[np.int64]:
