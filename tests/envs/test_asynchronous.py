@@ -588,27 +588,30 @@ def test_an_end_that_comes_while_a_player_decides_is_told_when_it_has_decided() 
 
 
 class Bare(World):
-    """A world without ticks: its controllers do everything."""
+    """A world without ticks: its controllers do everything, some of them longer than others."""
 
-    def __init__(self) -> None:
-        self.players = [Player("p", spaces.Discrete(2), spaces.Discrete(2))]
+    def __init__(self, names: str = "p") -> None:
+        self.players = [Player(name, spaces.Discrete(2), spaces.Discrete(2)) for name in names]
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         class Counts:
-            player, observation, legal, left = "p", 0, None, 3
+            observation, legal = 0, None
+
+            def __init__(self, player: str, left: int) -> None:
+                self.player, self.left = player, left
 
             async def start(self) -> Step:
                 return Step()
 
             async def act(self, action: Any) -> Step:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.003 * self.left)
                 self.left -= 1
                 return Step(np.ones(1), terminated=self.left == 0)
 
             def result(self) -> dict[str, Any]:
                 return {"score": 3.0}
 
-        return SimpleMatch([Counts()])
+        return SimpleMatch([Counts(player, 3 + n) for n, player in enumerate(players)])
 
 
 def test_a_world_needs_no_ticks() -> None:
@@ -617,6 +620,15 @@ def test_a_world_needs_no_ticks() -> None:
         env.reset(seed=seed)
         assert [env.step(0)[2] for _ in range(3)] == [False, False, True]
     env.close()
+
+
+def test_players_of_a_world_without_ticks_may_end_at_different_times() -> None:
+    matches = Matches()
+    matches.begin(0, Bare("pq"), 0, ["p", "q"])
+    found = play_out(matches)
+    assert not matches.failures
+    assert {turn.player: len(steps) for turn, steps in found.items()} == {"p": 1 + 3, "q": 1 + 4}
+    matches.close()
 
 
 class Hangs(Market):
