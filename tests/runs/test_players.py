@@ -237,7 +237,7 @@ def test_waiting_costs_what_the_discount_says(gamma: float, score: float, tmp_pa
 def test_elapsed_frames_matter_in_pong_where_games_differ_in_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A player decides every k frames, k from 1 to 12 and the same for a whole game: no discount per decision has one horizon in all games.
 
-    Four seeds of each, and other discounts per decision: docs/multiplayer.md.
+    0.83 is the mean of 0.97^k. Four seeds of each, and other discounts per decision: docs/multiplayer.md.
     """
     options = ["env.id=baldwin:TwoRatePong-v0", "env.kwargs={frames: [1, 12], redraw: false}", "algorithm.n_envs=64", "algorithm.block=64"]
     options += ["algorithm.rollout_length=64", "algorithm.lr=2e-3", "stop.score=null", "stop.env_steps=300_000", "executor.name=inline"]
@@ -255,7 +255,7 @@ def test_elapsed_frames_matter_in_pong_where_games_differ_in_rate(tmp_path: Path
         return found._replace(elapsed=np.ones(len(ids), np.int32))
 
     monkeypatch.setattr(PongVectorEnv, "step", without_elapsed)
-    assert by_frames > score(0.83) + 2
+    assert by_frames > max(score(0.83), -6.0)  # the script is 12 points ahead at the start
 
 
 @pytest.mark.slow
