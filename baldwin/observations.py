@@ -89,7 +89,7 @@ class Sensor:
                     shape_message(self.space.shape or (), seen.shape, "" if self.name == ONLY_SENSOR else f" for {self.name!r}")
                 )
             if self.is_image:
-                if self.dtype == np.uint8 and seen.dtype.kind == "f":
+                if seen.dtype.kind == "f" and self.dtype == np.uint8:
                     raise ValueError(f"expected an image of {self.space.dtype}, as observation_space says; got {seen.dtype}")
                 return _channels_first(seen, self.channels_last)
             return seen.reshape(-1)
@@ -174,7 +174,8 @@ class ObservationSpec:
             target[row] = sensor.read(observation)
         if self.mask and self.action_space is not None:
             found = observation[ACTION_MASK] if self.mask == "obs" else (info or {}).get(ACTION_MASK)
-            into[ACTION_MASK][row] = flat_mask(found, self.action_space)
+            plain = isinstance(found, np.ndarray) and found.shape == (self.mask_size,)
+            into[ACTION_MASK][row] = found if plain else flat_mask(found, self.action_space)
 
     def read(self, observation: Any, info: Mapping[str, Any] | None = None) -> Observation:
         """One observation of the environment, as a batch of one."""

@@ -3,23 +3,29 @@ and a live world."""
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from baldwin.config import load_config
+from baldwin.envs import EnvConfig, check_env
+from baldwin.envs.asynchronous import World
 from baldwin.envs.matches import Matches
-from baldwin.envs.pettingzoo import make_world, without_checks
+from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.pong import LEFT, N_ACTIONS, RIGHT, PongGames
-from baldwin.envs.pong_world import SIDES, PongWorld
+from baldwin.envs.pong_world import PongWorld
 from baldwin.networks import GreedyPolicy
-from baldwin.observations import VECTOR
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
 from baldwin.opponents import OPPONENTS
 from baldwin.rollout import RolloutWorker
 from baldwin.rollout.opponent_policies import PoolPolicies
@@ -29,6 +35,9 @@ from baldwin.types import Shared
 from benchmarks import live
 from benchmarks.on_policy import RLLIB
 from benchmarks.tools import HERE, peer_python, spread, table
+from examples.nim import MOST, PILE, Nim, see
+
+MATCHES = (32, 256)  # side by side, on one event loop
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:
@@ -100,128 +109,194 @@ def pong_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
     )
 
 
-def coroutine_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
-    """The same of worlds that are coroutines: 32 of them through `Matches` with one batch, and a plain loop over one game without any."""
-    config = load_config(None, [], ["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.hidden=[64,64]"])
+class Policy(NamedTuple):
+    """How one policy decides for both players of a game, by the same forward code: in batches of all that wait, or one at a time."""
+
+    name: str
+    spec: ObservationSpec
+    batched: Callable[[int, Observation, np.ndarray], np.ndarray]  # (matches, what those in these rows see, the rows) -> their actions
+    alone: Sequence[Callable[[Any, Any], int]]  # of each player: (observation, legal) -> action
+
+
+class ActorCritic(nn.Module):
+    """What algorithms on the policy need of a decision, as CleanRL writes it: a drawn action, its log-probability, and the value."""
+
+    def __init__(self, inputs: int, actions: int, hidden: int, recurrent: bool) -> None:
+        super().__init__()
+        layers = [nn.Linear(inputs, hidden), nn.Tanh(), *([] if recurrent else [nn.Linear(hidden, hidden), nn.Tanh()])]
+        self._body = nn.Sequential(*layers)
+        self._memory = nn.LSTMCell(hidden, hidden) if recurrent else None
+        self._actor, self._critic = nn.Linear(hidden, actions), nn.Linear(hidden, 1)
+
+    def forward(self, obs: torch.Tensor, legal: torch.Tensor | None, state: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """`state`: of the LSTM, which is empty without one. Actions, log-probabilities, values, and the state afterwards."""
+        hidden = self._body(obs)
+        after = self._memory(hidden, state) if self._memory else ()
+        hidden = after[0] if after else hidden
+        logits = self._actor(hidden)
+        drawn = torch.distributions.Categorical(logits=logits if legal is None else logits.masked_fill(~legal, -1e8))
+        action = drawn.sample()
+        return action, drawn.log_prob(action), self._critic(hidden), *after
+
+
+def greedy(name: str, env_id: str, options: Sequence[str]) -> Policy:
+    """The greedy policy of a new run with these options."""
+    config = load_config(None, [], ["algorithm.name=ppo", f"env.id={env_id}", "policy.normalize_obs=false", *options])
     parts = build(config)
-    policies, spec = pool_policies(parts, 2 * matches), parts.env_spec.obs
-    worlds, running = [PongWorld() for _ in range(matches)], Matches()
+    pools, spec = {count: pool_policies(parts, 2 * count) for count in MATCHES}, parts.env_spec.obs
+
+    def alone() -> Callable[[Any, Any], int]:
+        policy = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, parts.algorithm.policy_state())
+        return lambda seen, legal: policy.act(seen, None if legal is None else {ACTION_MASK: legal})
+
+    return Policy(name, spec, lambda count, obs, rows: pools[count].act(np.ones(len(rows), np.int64), obs, rows), [alone(), alone()])
+
+
+def sampled(name: str, env_id: str, hidden: int, recurrent: bool = False) -> Policy:
+    """An actor and a critic on a common body of so many units."""
+    env_spec = check_env(EnvConfig(id=env_id))
+    net = ActorCritic(env_spec.obs.vector_size, int(env_spec.action_space.n), hidden, recurrent)  # type: ignore[attr-defined]
+
+    def decider(count: int) -> Callable[[np.ndarray, np.ndarray | None, np.ndarray], np.ndarray]:
+        states = [torch.zeros(count, hidden) for _ in range(2 * recurrent)]
+
+        def decide(obs: np.ndarray, legal: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+            own, mask = torch.from_numpy(rows), None if legal is None else torch.from_numpy(legal)
+            action, _, _, *after = net(torch.from_numpy(obs.astype(np.float32)), mask, [state[own] for state in states])
+            for state, new in zip(states, after, strict=True):
+                state[own] = new
+            return np.asarray(action.numpy())
+
+        return decide
+
+    many, one, first = {count: decider(2 * count) for count in MATCHES}, [decider(1), decider(1)], np.zeros(1, np.int64)
+
+    def alone(decide: Callable[..., np.ndarray], seen: Any, legal: Any) -> int:
+        return int(decide(np.reshape(seen, (1, -1)), None if legal is None else legal[None], first)[0])
+
+    return Policy(
+        name,
+        env_spec.obs,
+        lambda count, obs, rows: many[count](obs[VECTOR], obs.get(ACTION_MASK), rows),
+        [partial(alone, decide) for decide in one],
+    )
+
+
+def through_matches(worlds: Sequence[World], policy: Policy) -> Callable[[], int]:
+    """Twenty rounds of decisions of these matches, all that wait in one batch; a match that is over begins again."""
+    names, running = [player.name for player in worlds[0].players], Matches()
     for n, world in enumerate(worlds):
-        running.begin(n, world, n, SIDES)
+        running.begin(n, world, n, names)
     running.act({})
 
-    def batched() -> int:
+    def work() -> int:
         count = 0
         for _ in range(20):
             turns = list(running.waiting)
-            seen = {VECTOR: np.stack([running.controller(turn).observation for turn in turns])}
-            rows = np.array([2 * turn.match + SIDES.index(turn.player) for turn in turns])
-            actions = policies.act(np.ones(len(turns), np.int64), seen, rows)
-            for turn, step in running.act(dict(zip(turns, actions, strict=True))).items():
-                if step.over and turn.player == SIDES[LEFT]:
-                    running.begin(turn.match, worlds[turn.match], turn.match, SIDES)
+            obs = policy.spec.empty(len(turns))
+            for row, turn in enumerate(turns):
+                controller = running.controller(turn)
+                policy.spec.write(obs, row, controller.observation, {ACTION_MASK: controller.legal})
+            rows = np.array([2 * turn.match + names.index(turn.player) for turn in turns])
+            found = running.act(dict(zip(turns, policy.batched(len(worlds), obs, rows).tolist(), strict=True)))
+            for match in {turn.match for turn, step in found.items() if step.over}:
+                running.begin(match, worlds[match], match, names)
             if not running.waiting:
                 running.act({})
             count += len(turns)
         return count
 
-    alone = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, parts.algorithm.policy_state())
+    return work
+
+
+def pong_loop(choose: Sequence[Callable[[Any, Any], int]]) -> int:
+    """Fifty frames of one game of Pong without controllers."""
     game = PongGames(1)
     game.begin(slice(None), np.zeros(1, np.uint64))
-
-    def plain() -> int:
-        for _ in range(50):
-            game.step(np.array([[alone.act(game.observe(side)[0]) for side in (LEFT, RIGHT)]]))
-            if game.over[0]:
-                game.begin(slice(None), np.zeros(1, np.uint64))
-        return 50 * 2
-
-    found: list[list[float]] = [[], []]
-    with torch.inference_mode():
-        for _ in range(repeats):  # in turn, so that whatever else the machine does meets both
-            for speeds, work in zip(found, (batched, plain), strict=True):
-                speeds.append(rate(work, seconds))
-    together, loop = found
-    running.close()
-    table(
-        f"Decisions per second, Pong as a coroutine, 64-64 policy for both players, {matches} matches",
-        ["matches, one batch", "a plain loop, batches of one", "ratio"],
-        [[spread(together), spread(loop), spread([a / b for a, b in zip(together, loop, strict=True)], 1)]],
-    )
+    for _ in range(50):
+        game.step(np.array([[choose[side](game.observe(side)[0], None) for side in (LEFT, RIGHT)]]))
+    return 50 * 2
 
 
-def turn_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
-    """The same of a turn-based game, whose simulator is PettingZoo's own: through matches with one batch, and in its own loop."""
-    config = load_config(
-        None, [], ["algorithm.name=ppo", "env.id=pettingzoo:classic.tictactoe_v3", "policy.hidden=[64,64]", "policy.normalize_obs=false"]
-    )
-    parts = build(config)
-    policies = pool_policies(parts, matches)
-    worlds, running = [make_world("classic.tictactoe_v3") for _ in range(matches)], Matches()
-    names, spec = [p.name for p in worlds[0].players], parts.env_spec.obs
-
-    def batched() -> int:
-        count = 0
-        for n, world in enumerate(worlds):
-            running.begin(n, world, n, names)
-        running.act({})
-        while running.waiting:
-            turns = list(running.waiting)
-            seen = spec.empty(len(turns))
-            for n, turn in enumerate(turns):
-                controller = running.controller(turn)
-                spec.write(seen, n, controller.observation, {"action_mask": controller.legal})
-            actions = policies.act(np.ones(len(turns), np.int64), seen, np.array([turn.match for turn in turns]))
-            count += len(turns)
-            running.act(dict(zip(turns, actions, strict=True)))
-        return count
-
-    alone = GreedyPolicy(config.policy, spec, parts.env_spec.action_space, parts.algorithm.policy_state())
-    env = worlds[0].env  # type: ignore[attr-defined]
-
-    def plain() -> int:
-        env.reset(seed=0)
-        count = 0
-        for _ in env.agent_iter():
-            seen, _, terminated, truncated, _ = env.last()
-            if terminated or truncated:
-                env.step(None)
-                continue
-            env.step(alone.act(seen["observation"], {"action_mask": seen["action_mask"].astype(bool)}))
+def nim_loop(choose: Sequence[Callable[[Any, Any], int]]) -> int:
+    """Ten games of Nim without controllers."""
+    count = 0
+    for _ in range(10):
+        pile, turn = PILE, 0
+        while pile:
+            pile -= 1 + choose[turn](see(pile), np.arange(1, MOST + 1) <= pile)
+            turn = 1 - turn
             count += 1
-        return count
+    return count
 
-    game = without_checks(env)
 
-    def simulator() -> int:
-        game.reset(seed=0)
-        count = 0
-        for _ in game.agent_iter():
-            seen, _, terminated, truncated, _ = game.last()
-            over = terminated or truncated
-            game.step(None if over else int(seen["action_mask"].argmax()))
-            count += not over
-        return count
+def turn_loop(game: Any, choose: Sequence[Callable[[Any, Any], int]]) -> int:
+    """One game of PettingZoo in its own loop."""
+    game.reset(seed=0)
+    count = 0
+    for name in game.agent_iter():
+        seen, _, terminated, truncated, _ = game.last()
+        over = terminated or truncated
+        choice = None if over else choose[game.possible_agents.index(name)](seen["observation"], seen["action_mask"].astype(bool))
+        game.step(choice)
+        count += not over
+    return count
 
-    found: list[list[float]] = [[], [], []]
-    with torch.inference_mode():
-        for _ in range(repeats):  # in turn, so that whatever else the machine does meets all of them
-            for speeds, work in zip(found, (batched, plain, simulator), strict=True):
-                speeds.append(rate(work, seconds))
-    together, loop, simulated = found
+
+def first_legal(seen: Any, legal: Any) -> int:
+    """A policy that costs nothing."""
+    return 0 if legal is None else int(legal.argmax())
+
+
+NETWORKS = {
+    "64-64": ["policy.hidden=[64,64]"],
+    "256-256": ["policy.hidden=[256,256]"],
+    "64, GRU 128": ["policy.hidden=[64]", "policy.memory={kind: gru, size: 128}"],
+    "256, LSTM 256": ["policy.hidden=[256]", "policy.memory={kind: lstm, size: 256}"],
+}
+PICTURES = {"conv, 128": ["policy.hidden=[128]"]}
+
+
+def match_decisions(seconds: float, repeats: int) -> None:
+    """Games whose worlds are coroutines, many of them through `Matches`, against one game in a plain loop, which decides one at a time.
+
+    "Drawn" is a decision as learners on the policy collect it, with log-probability and value; the other policies are greedy.
+    """
+    tictactoe, connect_four = ("pettingzoo:classic.tictactoe_v3", "pettingzoo:classic.connect_four_v3")
+    games: list[tuple[str, str, Callable[[], World], Callable[..., int], dict[str, list[str]]]] = [
+        ("Pong", "baldwin:VectorPong-v0", PongWorld, pong_loop, NETWORKS),
+        ("Nim", "examples.nim:Nim", Nim, nim_loop, NETWORKS),
+    ]
+    for name, env_id, networks in (("tic-tac-toe", tictactoe, NETWORKS), ("connect four", connect_four, PICTURES)):
+        make = partial(make_world, env_id.removeprefix(PREFIX))
+        games.append((name, env_id, make, partial(turn_loop, make().env), networks))  # type: ignore[attr-defined]
+    gc.collect()
+    gc.freeze()  # as in worker processes: torch's modules are no garbage, and looking through them takes longer than a batch
+    rows = []
+    for name, env_id, make, loop, networks in games:
+        policies = [greedy(label, env_id, options) for label, options in networks.items()]
+        if networks is NETWORKS:
+            policies += [sampled("64-64, drawn", env_id, 64), sampled("256, LSTM 256, drawn", env_id, 256, True)]
+        for policy in policies:
+            works = [through_matches([make() for _ in range(count)], policy) for count in MATCHES]
+            works += [partial(loop, policy.alone), partial(loop, [first_legal] * 2)]
+            *speeds, plain, simulator = in_turn(works, seconds, repeats)
+            ratios = [spread([a / b for a, b in zip(own, plain, strict=True)], 1) for own in speeds]
+            cells = [cell for own, ratio in zip(speeds, ratios, strict=True) for cell in (spread(own), ratio)]
+            rows.append([name, policy.name, spread(plain), *cells, spread(simulator)])
+    counts = [title for count in MATCHES for title in (f"{count} matches, one batch", "ratio")]
     table(
-        f"Decisions per second, PettingZoo's tic-tac-toe, 64-64 policy for both players, {matches} games",
-        ["matches, one batch", "PettingZoo's loop, batches of one", "ratio", "the simulator alone", "ratio at most"],
-        [
-            [
-                spread(together),
-                spread(loop),
-                spread([a / b for a, b in zip(together, loop, strict=True)], 1),
-                spread(simulated),
-                spread([a / b for a, b in zip(simulated, loop, strict=True)], 1),
-            ]
-        ],
+        "Decisions per CPU second, worlds as coroutines, one policy for both players",
+        ["game", "policy", "a plain loop over one game, batches of one", *counts, "the plain loop without a policy"],
+        rows,
     )
+
+
+def in_turn(works: Sequence[Callable[[], int]], seconds: float, repeats: int) -> list[list[float]]:
+    """The speeds of each, measured in turn, so that whatever else the machine does meets all of them."""
+    with torch.inference_mode():
+        found = [[rate(work, seconds) for work in works] for _ in range(repeats)]
+    return [list(speeds) for speeds in zip(*found, strict=True)]
 
 
 GAME, PLAYERS, GAMES, STEPS, BATCH, EPOCHS, CYCLES = "mpe2.simple_spread_v3", 2, 16, 100, 400, 10, 25
@@ -291,8 +366,7 @@ def main(repeats: int = 3, seconds: float = 2.0) -> None:
     torch.set_num_threads(1)
     frames(seconds, repeats)
     pong_decisions(seconds, repeats)
-    coroutine_decisions(seconds, repeats)
-    turn_decisions(seconds, repeats)
+    match_decisions(seconds, repeats)
     self_play(10.0, 1)
     live.compare(60.0, 1)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.envs.asynchronous import Controller, Match, Step, World
+from baldwin.envs.asynchronous import Controller, Match, Seat, Step, World
 from baldwin.envs.vector_env import EnvSpec, StepResult
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception
 from baldwin.observations import Observation
@@ -42,7 +42,11 @@ class _Running(NamedTuple):
     match: Match
     controllers: dict[str, Controller]
     ticks: list[asyncio.Task[None]]
-    turns: dict[str, asyncio.Task[Step]]  # of players that wait for the world
+    turns: dict[str, asyncio.Task[Step] | Seat]  # of players that wait for the world; a seat is asked for its step without a task
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        return [*self.ticks, *(turn for turn in self.turns.values() if not isinstance(turn, Seat))]
 
 
 class Matches:
@@ -72,7 +76,7 @@ class Matches:
         except Exception as error:
             raise EnvironmentFailure(f"the match did not begin: {describe_exception(error)}") from error
         ticks = [self._loop.create_task(_awaited(tick)) for tick in coroutines]
-        turns = {name: self._loop.create_task(_start(controller)) for name, controller in controllers.items()}
+        turns = {name: self._turn_of(controller) for name, controller in controllers.items()}
         self._running[number] = _Running(match, controllers, ticks, turns)
         if set(controllers) != set(players):
             self.leave(number)
@@ -115,14 +119,31 @@ class Matches:
         Raises:
             EnvironmentFailure: it is not the turn of one of them.
         """
-        for turn, action in actions.items():
-            if turn not in self.waiting:
+        waiting = set(self.waiting)
+        for turn in actions:
+            if turn not in waiting:
                 names = ", ".join(t.player for t in self.waiting if t.match == turn.match) or "nobody"
                 raise EnvironmentFailure(f"it is not the turn of player {turn.player!r}; to decide: {names}")
-            running = self._running[turn.match]
-            running.turns[turn.player] = self._loop.create_task(_act(running.controllers[turn.player], action))
         self.waiting = [turn for turn in self.waiting if turn not in actions]
+        for turn, action in actions.items():
+            self._decide(turn, action)
         return self._run(self._advance(until))
+
+    def _turn_of(self, controller: Controller) -> asyncio.Task[Step] | Seat:
+        """The first turn of a player."""
+        return controller if type(controller) is Seat else self._loop.create_task(_start(controller))
+
+    def _decide(self, turn: Turn, action: Any) -> None:
+        running = self._running[turn.match]
+        controller = running.controllers[turn.player]
+        if type(controller) is not Seat:
+            running.turns[turn.player] = self._loop.create_task(_act(controller, action))
+            return
+        running.turns[turn.player] = controller
+        try:
+            controller.choose(action)
+        except EnvironmentFailure as error:
+            self._fail(turn.match, f"the match failed: {describe_exception(error)}")
 
     def leave(self, number: int) -> None:
         """Give up a match, whatever its state, and wait until all of it has ended.
@@ -134,7 +155,7 @@ class Matches:
         if running is None:
             return
         self.waiting = [turn for turn in self.waiting if turn.match != number]
-        tasks = [*running.ticks, *running.turns.values()]
+        tasks = running.tasks
         unfinished = [task for task in tasks if not task.done()]
         stuck = self._run(_end(unfinished, self._deadline)) if unfinished else 0
         for task in tasks:
@@ -193,10 +214,8 @@ class Matches:
             late = self._late(until, found)
             if not late:
                 return found
-            tasks = {task for number in late for task in (*self._running[number].ticks, *self._running[number].turns.values())}
-            done, _ = await asyncio.wait(
-                {task for task in tasks if not task.done()}, timeout=self._deadline, return_when=asyncio.FIRST_COMPLETED
-            )
+            awaited = {future for number in late for future in _awaited_in(self._running[number])}
+            done, _ = await asyncio.wait(awaited, timeout=self._deadline, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 for number in late:
                     waiting = ", ".join(self._running[number].turns)
@@ -214,20 +233,31 @@ class Matches:
 
     def _look_at(self, number: int, running: _Running, found: dict[Turn, Step]) -> None:
         """Take what came in one match."""
-        for task in (*running.ticks, *running.turns.values()):
-            error = task.exception() if task.done() and not task.cancelled() else None
+        came: list[str] = []
+        ended: list[asyncio.Task[Any]] = [tick for tick in running.ticks if tick.done()]
+        for name, turn in running.turns.items():
+            if isinstance(turn, Seat):
+                if turn.steps.full:
+                    came.append(name)
+            elif turn.done():
+                came.append(name)
+                ended.append(turn)
+        for task in ended:
+            error = None if task.cancelled() else task.exception()
             if error and not isinstance(error, Exception):
                 raise error
-            if error or (task.done() and task.cancelled()):
+            if error or task.cancelled():
                 return self._fail(number, f"the match failed: {describe_exception(error) if error else 'a task was cancelled'}")
-        for name in [name for name, turn in running.turns.items() if turn.done()]:
-            step = found[Turn(number, name)] = running.turns.pop(name).result()
+        for name in came:
+            turn = running.turns.pop(name)
+            step = found[Turn(number, name)] = turn.steps.pop() if isinstance(turn, Seat) else turn.result()
             if not step.over:
                 self.waiting.append(Turn(number, name))
         if (
-            running.turns
+            ended
+            and running.turns
             and running.ticks
-            and all(task.done() for task in running.ticks)
+            and all(tick.done() for tick in running.ticks)
             and not any(t.match == number for t in self.waiting)
         ):
             self._fail(number, f"the match ended without telling {', '.join(running.turns)}")
@@ -241,6 +271,12 @@ class Matches:
 def no_turn(player: str) -> str:
     """Why a match is given up in which only others decide."""
     return f"{player} got no turn while the others decided {MAX_DECISIONS:,} times"
+
+
+def _awaited_in(running: _Running) -> list[asyncio.Future[Any]]:
+    """What may still come in a match."""
+    steps = [turn.steps.arrival() for turn in running.turns.values() if isinstance(turn, Seat)]
+    return [*(task for task in running.tasks if not task.done()), *steps]
 
 
 async def _awaited(tick: Any) -> None:

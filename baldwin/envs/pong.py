@@ -69,8 +69,9 @@ class PongGames:
         ball = before + velocity
         y = ball[:, 1]
         bounced = (y < 0) | (y > SIZE - BALL)
-        ball[:, 1] = np.where(y < 0, -y, np.where(y > SIZE - BALL, 2 * (SIZE - BALL) - y, y))
-        velocity[:, 1] = np.where(bounced, -velocity[:, 1], velocity[:, 1])
+        if bounced.any():
+            ball[:, 1] = np.where(y < 0, -y, np.where(y > SIZE - BALL, 2 * (SIZE - BALL) - y, y))
+            velocity[:, 1] = np.where(bounced, -velocity[:, 1], velocity[:, 1])
         for side in (LEFT, RIGHT):
             self._bounce(side, before, ball, velocity, moved[:, side], moved[:, side] - bat[:, side])
         out_left, out_right = ball[:, 0] + BALL < 0, ball[:, 0] > SIZE
@@ -96,9 +97,12 @@ class PongGames:
     def observe(self, side: int, ids: Any = slice(None)) -> NDArray[np.float32]:
         """What the players of that side see [k, 10]."""
         bat, trail = self.bat[ids] / (SIZE - BAT_HEIGHT), self.trail[ids]
-        x, y = trail[..., 0] / (SIZE - BALL), trail[..., 1] / (SIZE - BALL)
-        seen = np.stack([1 - x if side == RIGHT else x, y], -1).reshape(len(bat), -1)
-        return np.concatenate([bat[:, [side, 1 - side]], seen], 1).astype(np.float32)
+        seen = np.empty((len(bat), N_OBS))
+        seen[:, 0], seen[:, 1] = bat[:, side], bat[:, 1 - side]
+        seen[:, 2:] = (trail / (SIZE - BALL)).reshape(len(bat), -1)
+        if side == RIGHT:
+            seen[:, 2::2] = 1 - seen[:, 2::2]
+        return seen.astype(np.float32)
 
     def track(self, side: int, ids: Any = slice(None)) -> Ints:
         """Actions [k] of the scripted player, which follows the ball and never stops."""
@@ -119,6 +123,8 @@ class PongGames:
         front = FRONT[side]
         edge, old_edge = (ball[:, 0], before[:, 0]) if side == LEFT else (ball[:, 0] + BALL, before[:, 0] + BALL)
         crosses = (old_edge >= front) & (edge < front) if side == LEFT else (old_edge <= front) & (edge > front)
+        if not crosses.any():  # in most frames of a single game
+            return
         hit = crosses & (ball[:, 1] + BALL > bat) & (ball[:, 1] < bat + BAT_HEIGHT)
         ball[:, 0] = np.where(hit, ball[:, 0] + 2 * (front - edge), ball[:, 0])
         velocity[:, 0] = np.where(hit, -velocity[:, 0], velocity[:, 0])

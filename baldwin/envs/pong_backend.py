@@ -40,7 +40,7 @@ class PongVectorEnv:
         player, pace = _options(config)
         self._sides = np.array([LEFT, RIGHT] if player == ANY else [SIDES.index(player)])
         self._games = PongGames(width)
-        self._pace, self._other_pace = (Pace(width, pace["frames"], pace["delay"]) for _ in range(2))
+        self._pace, self._other_pace = (Pace(width, **pace) for _ in range(2))
         self._side = np.zeros(width, np.int64)
         self.opponents = np.zeros(width, np.int64)
         self.opponent_rows = width
@@ -149,7 +149,7 @@ def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int, others: Seq
     """The players that the policy plays as copies: in NumPy, where these are both and decide in every frame."""
     _, pace = _options(config)
     both = config.self_play or config.players in ("all", list(SIDES))
-    if both and pace == {"frames": (1, 1), "delay": 0}:
+    if both and (pace["frames"], pace["delay"]) == ((1, 1), 0):
         return PongSelfPlay(config, env_spec, width)
     return SelfPlayEnvs(partial(PongWorld, **pace), config.players, env_spec, width, np.zeros(0, np.float32), others)
 
@@ -162,13 +162,19 @@ def _options(config: EnvConfig) -> tuple[str, dict[str, Any]]:
     """
     kwargs = dict(config.one_player)
     player = kwargs.pop("player", ANY)
-    pace: dict[str, Any] = {"frames": (1, 1), "delay": 0} | PACES[config.id.removeprefix(OWN)] | kwargs
+    pace: dict[str, Any] = {"frames": (1, 1), "delay": 0, "redraw": True} | PACES[config.id.removeprefix(OWN)] | kwargs
     low, high = pace["frames"] if isinstance(pace["frames"], list | tuple) and len(pace["frames"]) == 2 else (0, 0)
-    whole = all(type(number) is int for number in (low, high, pace["delay"]))
-    if player not in (ANY, *SIDES) or set(pace) != {"frames", "delay"} or not whole or not 1 <= low <= high or pace["delay"] < 0:
+    right_types = all(type(number) is int for number in (low, high, pace["delay"])) and type(pace["redraw"]) is bool
+    if (
+        player not in (ANY, *SIDES)
+        or set(pace) != {"frames", "delay", "redraw"}
+        or not right_types
+        or not 1 <= low <= high
+        or pace["delay"] < 0
+    ):
         raise EnvironmentFailure(
-            f"environment {config.id!r}: expected env.kwargs of player (any, left, right), frames ([fewest, most], at least 1) and "
-            f"delay (at least 0); got {config.one_player}"
+            f"environment {config.id!r}: expected env.kwargs of player (any, left, right), frames ([fewest, most], at least 1), "
+            f"delay (at least 0) and redraw (true or false); got {config.one_player}"
         )
     return player, pace | {"frames": (int(low), int(high))}
 

@@ -18,12 +18,15 @@ NEVER = np.iinfo(np.int64).max
 
 
 class PongWorld(World):
-    """One game. A player decides every k frames, k drawn from `frames` each time, and its decision takes effect `delay` frames later."""
+    """One game. A player decides every k frames, k drawn from `frames` each time, and its decision takes effect `delay` frames later.
 
-    def __init__(self, frames: tuple[int, int] = (1, 1), delay: int = 0) -> None:
+    Without `redraw`, k is drawn once for each player and game.
+    """
+
+    def __init__(self, frames: tuple[int, int] = (1, 1), delay: int = 0, redraw: bool = True) -> None:
         self.players = [Player(name, spaces.Box(-0.1, 1.1, (N_OBS,), np.float32), spaces.Discrete(N_ACTIONS)) for name in SIDES]
         self.games = PongGames(1)
-        self._frames, self._delay = frames, delay
+        self._pace = frames, delay, redraw
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         """Begin a game; the scripted player, which decides in every frame, plays the sides that nobody asked for."""
@@ -37,13 +40,12 @@ class PongWorld(World):
         return draw(self.games, 0)
 
     async def _tick(self, seats: dict[int, Seat]) -> None:
-        games, paces = self.games, {side: Pace(1, self._frames, self._delay) for side in seats}
+        games, seed = self.games, int(self.games.seed[0])
+        paces = {side: OnePace(seed, side, *self._pace) for side in seats}
         for side, seat in seats.items():
-            paces[side].begin(slice(None), games.seed, np.array([side]))
             seat.show(games.observe(side)[0])
-        while not games.over[0]:
-            frame = games.frames.copy()
-            actions = np.empty((1, 2), np.int64)
+        frame, over, actions = 0, False, np.empty((1, 2), np.int64)
+        while not over:
             for side in (LEFT, RIGHT):
                 if side not in seats:
                     actions[:, side] = games.track(side)
@@ -51,23 +53,52 @@ class PongWorld(World):
                 if paces[side].due == frame:
                     action = int(await seats[side].action())
                     games.count_decisions(side, action)
-                    paces[side].decide(slice(None), action)
-                actions[:, side] = paces[side].actions(slice(None), frame)
+                    paces[side].decide(action)
+                actions[:, side] = paces[side].action(frame)
             reward = games.step(actions)[0]
-            over = bool(games.over[0])
+            frame, over = frame + 1, bool(games.over[0])
             for side, seat in seats.items():
                 seat.add(reward[side])
                 if over:
                     seat.finish(**result(games, 0, side))
-                if over or paces[side].due == games.frames:
+                if over or paces[side].due == frame:
                     seat.show(games.observe(side)[0], terminated=over)
+
+
+class OnePace:
+    """`Pace` of one player in one game, in plain numbers: arrays of one element cost more than the game itself."""
+
+    def __init__(self, seed: int, side: int, frames: tuple[int, int], delay: int, redraw: bool) -> None:
+        self._low, self._high = frames
+        self._delay, self._redraw = delay, redraw
+        self._stream = np.array([(2 * seed + side) % 2**64 ^ PACE_STREAM], np.uint64)
+        self._decisions = 0
+        self._now, self._next, self._starts = STOP, STOP, NEVER
+        self.due = 0  # the frame of the next decision
+
+    def decide(self, action: int) -> None:
+        """Take the decision that is due; the next one is due k frames later."""
+        if self._starts < NEVER:
+            self._now = self._next  # what has not begun yet begins now
+        self._next, self._starts = action, self.due + self._delay
+        k = self._low
+        if self._high > self._low:
+            k += int(uniforms(self._stream, np.array([self._decisions]), 1)[0, 0] * (self._high - self._low + 1))
+        self._decisions += self._redraw  # the same number gives the same k
+        self.due += k
+
+    def action(self, frame: int) -> int:
+        """What the player does in that frame."""
+        if self._starts <= frame:
+            self._now, self._starts = self._next, NEVER
+        return self._now
 
 
 class Pace:
     """When players decide, one in each of N games side by side, and when what they decided takes effect."""
 
-    def __init__(self, count: int, frames: tuple[int, int], delay: int) -> None:
-        self._frames, self._delay = frames, delay
+    def __init__(self, count: int, frames: tuple[int, int], delay: int, redraw: bool) -> None:
+        self._frames, self._delay, self._redraw = frames, delay, redraw
         self._stream = np.zeros(count, np.uint64)
         self.due = np.zeros(count, np.int64)  # the frame of the next decision
         self._decisions = np.zeros(count, np.int64)
@@ -87,7 +118,7 @@ class Pace:
         self._now[ids] = np.where(self._starts[ids] < NEVER, self._next[ids], self._now[ids])  # what has not begun yet begins now
         self._next[ids], self._starts[ids] = action, frame + self._delay
         draws = uniforms(self._stream[ids], self._decisions[ids], 1)[:, 0]
-        self._decisions[ids] += 1
+        self._decisions[ids] += self._redraw  # the same number gives the same k
         self.due[ids] = frame + low + (draws * (high - low + 1)).astype(np.int64)
 
     def actions(self, ids: Any, frame: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -360,10 +360,11 @@ class Market(World):
     """Players who decide at paces of their own; what goes wrong, and where, is told to it.
 
     `trouble` is of the tick at one of its awaits, of a controller before or after one of its calls (`before-raise`, `after-hang`), or of
-    the match's close().
+    the match's close(). `plain`: controllers are seats themselves, which matches ask without tasks, instead of controllers around them.
     """
 
-    def __init__(self, count: int, trouble: str = "", at: int = 0, length: int = 12) -> None:
+    def __init__(self, count: int, trouble: str = "", at: int = 0, length: int = 12, plain: bool = False) -> None:
+        self._plain = plain
         self.players = [Player(f"p{n}", spaces.Discrete(2), spaces.Discrete(2)) for n in range(count)]
         self._where, _, self._trouble = trouble.rpartition("-")
         self._at, self._length = at, length
@@ -380,7 +381,8 @@ class Market(World):
                 if world._trouble == "close":
                     raise OSError("the market does not close")
 
-        return Closing([Troubled(seat, self) for seat in seats], [self._tick(seats, np.random.default_rng(seed)), self._idle()])
+        controllers = seats if self._plain else [Troubled(seat, self) for seat in seats]
+        return Closing(controllers, [self._tick(seats, np.random.default_rng(seed)), self._idle()])
 
     async def call(self, step: Coroutine[Any, Any, Step]) -> Step:
         """A call of one of the controllers."""
@@ -421,7 +423,7 @@ class Market(World):
         if self._where:
             return
         if self._trouble == "twice":
-            seat._chosen.put_nowait(0)
+            seat._chosen.put(0)
         if self._trouble == "again":
             seat.show(0)
         await go_wrong(self._trouble)
@@ -476,12 +478,13 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 5, 50])
-def test_every_frame_is_counted_once_for_every_player(count: int) -> None:
+def test_every_frame_is_counted_once_for_every_player(count: int, plain: bool) -> None:
     gc.collect()
     before = descriptors()
     matches = Matches()
-    world = Market(count)
+    world = Market(count, plain=plain)
     matches.begin(0, world, 7, [player.name for player in world.players])
     found = play_out(matches)
     assert len(found) == count
@@ -504,20 +507,20 @@ OF_CALLS = [f"{where}-{what}" for where in ("before", "after") for what in ("rai
     trouble=st.sampled_from([*OF_TICKS, *OF_CALLS, "outside", "close"]),
     at=st.integers(0, 40),
     seed=st.integers(0, 99),
+    plain=st.booleans(),
 )
-def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, trouble: str, at: int, seed: int) -> None:
+def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, trouble: str, at: int, seed: int, plain: bool) -> None:
     """Wherever it comes from: the world, a controller, or someone who cancels a task. Nothing is left behind, in whatever order tasks run."""
     before, loop = descriptors(), Shuffled(seed)
     with patch("baldwin.envs.matches.process_loop", lambda: loop):
         matches = Matches(deadline=0.05)
-    good, bad = Market(2), Market(count, trouble, at)
+    good, bad = Market(2, plain=plain), Market(count, trouble, at, plain=plain and trouble not in OF_CALLS)
     matches.begin(0, good, seed, ["p0", "p1"])
     matches.begin(1, bad, seed, [player.name for player in bad.players])
 
     def cancel(step: int) -> None:
         if trouble == "outside" and step == at % 10:
-            running = matches._running[1]
-            tasks = [task for task in (*running.ticks, *running.turns.values()) if not task.done()]
+            tasks = [task for task in matches._running[1].tasks if not task.done()]
             for task in random.Random(seed).sample(tasks, min(1, len(tasks))):
                 task.cancel()
 
@@ -624,27 +627,30 @@ def test_an_end_that_comes_while_a_player_decides_is_told_when_it_has_decided() 
 
 
 class Bare(World):
-    """A world without ticks: its controllers do everything."""
+    """A world without ticks: its controllers do everything, some of them longer than others."""
 
-    def __init__(self) -> None:
-        self.players = [Player("p", spaces.Discrete(2), spaces.Discrete(2))]
+    def __init__(self, names: str = "p") -> None:
+        self.players = [Player(name, spaces.Discrete(2), spaces.Discrete(2)) for name in names]
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         class Counts:
-            player, observation, legal, left = "p", 0, None, 3
+            observation, legal = 0, None
+
+            def __init__(self, player: str, left: int) -> None:
+                self.player, self.left = player, left
 
             async def start(self) -> Step:
                 return Step()
 
             async def act(self, action: Any) -> Step:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.003 * self.left)
                 self.left -= 1
                 return Step(np.ones(1), terminated=self.left == 0)
 
             def result(self) -> dict[str, Any]:
                 return {"score": 3.0}
 
-        return SimpleMatch([Counts()])
+        return SimpleMatch([Counts(player, 3 + n) for n, player in enumerate(players)])
 
 
 def test_a_world_needs_no_ticks() -> None:
@@ -653,6 +659,15 @@ def test_a_world_needs_no_ticks() -> None:
         env.reset(seed=seed)
         assert [env.step(0)[2] for _ in range(3)] == [False, False, True]
     env.close()
+
+
+def test_players_of_a_world_without_ticks_may_end_at_different_times() -> None:
+    matches = Matches()
+    matches.begin(0, Bare("pq"), 0, ["p", "q"])
+    found = play_out(matches)
+    assert not matches.failures
+    assert {turn.player: len(steps) for turn, steps in found.items()} == {"p": 1 + 3, "q": 1 + 4}
+    matches.close()
 
 
 class Hangs(Market):
@@ -722,6 +737,45 @@ def test_a_seat_is_used_in_turn() -> None:
             await seat.act(0)
 
     asyncio.run(misuse())
+
+
+def test_one_of_several_that_wait_for_a_seat_may_be_cancelled() -> None:
+    async def wait() -> None:
+        seat = Seat("p")
+        gone, first, second = (asyncio.ensure_future(seat.action()) for _ in range(3))
+        await asyncio.sleep(0)
+        gone.cancel()
+        for action, others in ((7, {first, second}), (8, {second})):
+            seat.choose(action)
+            done, _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+            assert [task.result() for task in done] == [action]
+        assert gone.cancelled()
+
+    asyncio.run(wait())
+
+
+def test_a_seat_is_played_by_await_as_by_matches() -> None:
+    """The loop of the documentation, without `Matches`."""
+
+    async def play(seat: Seat) -> list[Step]:
+        steps = [await seat.start()]
+        while not steps[-1].over:
+            steps.append(await seat.act(0))
+        return steps
+
+    async def run() -> list[list[Step]]:
+        match = Market(3, plain=True).reset(5, ["p0", "p1", "p2"])
+        ticks = [asyncio.ensure_future(tick) for tick in match.ticks]
+        found = await asyncio.gather(*(play(cast("Seat", controller)) for controller in match.controllers))
+        await asyncio.gather(*ticks)
+        return list(found)
+
+    matches = Matches()
+    matches.begin(0, Market(3, plain=True), 5, ["p0", "p1", "p2"])
+    played = play_out(matches)
+    matches.close()
+    for n, steps in enumerate(asyncio.run(run())):
+        assert [step[1:] for step in steps] == [step[1:] for step in played[Turn(0, f"p{n}")]]
 
 
 def test_wrong_actions_of_a_turn_based_game_are_refused_and_illegal_ones_lose_it() -> None:

@@ -200,16 +200,17 @@ def test_a_picture_has_bats_ball_and_score() -> None:
     assert (picture[12:22] > 0).any(-1).sum() == 4 * 2 * 10
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_the_backend_is_the_match(name: str) -> None:
+@pytest.mark.parametrize(("name", "kwargs"), [*((name, {}) for name in IDS), (IDS[1], {"redraw": False})], ids=str)
+def test_the_backend_is_the_match(name: str, kwargs: dict[str, object]) -> None:
     """Games side by side in NumPy equal the same world, played as a match through its controllers."""
-    config = EnvConfig(id=name)
+    config = EnvConfig(id=name, kwargs=kwargs)
     spec = describe(config)
     assert (spec.backend, spec.has_elapsed) == ("pong", True)
     fast = make_vector_env(config, spec, 3)
-    slow_config = EnvConfig(id=name, backend="gymnasium")
+    slow_config = EnvConfig(id=name, backend="gymnasium", kwargs=kwargs)
     slow = make_vector_env(slow_config, describe(slow_config), 3)
-    ids, rng, frames, ended = np.arange(3, dtype=np.int32), np.random.default_rng(0), 0, 0
+    ids, rng, ended = np.arange(3, dtype=np.int32), np.random.default_rng(0), 0
+    paces: list[set[int]] = [set() for _ in range(3)]  # of games that have not ended yet
     for env in (fast, slow):
         env.open(np.array([5, 6, 7]), np.array([0, 3, 0]))
     np.testing.assert_array_equal(fast.reset(ids)[VECTOR], slow.reset(ids)[VECTOR])
@@ -221,14 +222,22 @@ def test_the_backend_is_the_match(name: str) -> None:
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(one.elapsed, other.elapsed)
         assert one.elapsed is not None
-        frames = max(frames, int(one.elapsed.max()))
         over = ids[one.terminated]
+        if not ended:
+            for n in ids[~one.terminated]:
+                paces[n].add(int(one.elapsed[n]))
         ended += len(over)
         assert [fast.result(n) for n in over] == [slow.result(n) for n in over]  # type: ignore[attr-defined]
         if len(over):
             np.testing.assert_array_equal(fast.reset(over)[VECTOR], slow.reset(over)[VECTOR])
     assert not slow.failures
-    assert frames == (1 if "Vector" in name else 6)
+    if "Vector" in name:
+        assert paces == [{1}] * 3
+    elif kwargs:
+        assert all(len(pace) == 1 for pace in paces)  # the same k for a whole game
+        assert len(set.union(*paces)) > 1
+    else:
+        assert paces == [set(range(1, 7))] * 3
     slow.close()
 
 
@@ -269,7 +278,17 @@ def test_as_a_gymnasium_environment_it_tells_its_result() -> None:
 
 
 @pytest.mark.parametrize(
-    "kwargs", [{"player": "middle"}, {"delay": "x"}, {"frames": [1.5, 2.5]}, {"frames": [0, 2]}, {"frames": 3}, {"delay": -1}, {"speed": 2}]
+    "kwargs",
+    [
+        {"player": "middle"},
+        {"delay": "x"},
+        {"frames": [1.5, 2.5]},
+        {"frames": [0, 2]},
+        {"frames": 3},
+        {"delay": -1},
+        {"speed": 2},
+        {"redraw": 1},
+    ],
 )
 def test_wrong_arguments_are_named(kwargs: dict[str, object]) -> None:
     with pytest.raises(EnvironmentFailure, match=r"expected env.kwargs of player \(any, left, right\)"):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from baldwin.config import RunConfig, load_config
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World
+from baldwin.envs.pong_backend import PongVectorEnv
+from baldwin.envs.vector_env import Ids, StepResult
 from baldwin.errors import ConfigError, EnvironmentFailure, RunDirectoryError
 from baldwin.runs.build import build
 from baldwin.runs.checkpoint import policy_hash
@@ -228,6 +232,30 @@ def test_waiting_costs_what_the_discount_says(gamma: float, score: float, tmp_pa
         "stop.env_steps=10_000",
     ]
     assert train_run(load_config(None, [], options), tmp_path / "run").score == score
+
+
+def test_elapsed_frames_matter_in_pong_where_games_differ_in_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A player decides every k frames, k from 1 to 12 and the same for a whole game: no discount per decision has one horizon in all games.
+
+    0.83 is the mean of 0.97^k. Four seeds of each, and other discounts per decision: docs/multiplayer.md.
+    """
+    options = ["env.id=baldwin:TwoRatePong-v0", "env.kwargs={frames: [1, 12], redraw: false}", "algorithm.n_envs=64", "algorithm.block=64"]
+    options += ["algorithm.rollout_length=64", "algorithm.lr=2e-3", "stop.score=null", "stop.env_steps=300_000", "executor.name=inline"]
+    options += ["run.evaluate_every=100", "run.episodes=64", "run.seed=2"]
+
+    def score(gamma: float) -> float:
+        run = train_run(load_config("vector-pong-ppo", [], [*options, f"algorithm.gamma={gamma}"]), tmp_path / str(gamma))
+        return run.score or 0.0
+
+    by_frames = score(0.97)
+    step = PongVectorEnv.step
+
+    def without_elapsed(env: PongVectorEnv, actions: NDArray[Any], ids: Ids) -> StepResult:
+        found = step(env, actions, ids)
+        return found._replace(elapsed=np.ones(len(ids), np.int32))
+
+    monkeypatch.setattr(PongVectorEnv, "step", without_elapsed)
+    assert by_frames > max(score(0.83), -6.0)  # the script is 12 points ahead at the start
 
 
 @pytest.mark.slow
