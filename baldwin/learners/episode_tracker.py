@@ -102,9 +102,12 @@ class EpisodeTracker:
             episode.length += actions.shape[1]
             episode.actions.append(actions[row])
 
-    def add_steps(self, env: int, rows: Arrays, last_index: int = -1, final_obs: Iterator[Observation] | None = None) -> None:
+    def add_steps(
+        self, env: int, rows: Arrays, last_index: int = -1, final_obs: Iterator[Observation] | None = None, valued: bool = True
+    ) -> None:
         """Follow an environment through these rows, the last of which has that index in the replay.
 
+        `valued`: an episode's first action is one that the critics value; not where a player may wait for its turn.
         `final_obs`: the last observation of each episode that ends in them, to bootstrap from where Q-values are compared with returns.
         """
         gamma = self._learner.config.gamma if self._learner else 1.0
@@ -113,7 +116,7 @@ class EpisodeTracker:
             if start == stop:
                 continue
             episode, reward = self._open[env], rows["reward"][start:stop].astype(np.float64)
-            if episode.start is None and self._learner:
+            if valued and episode.start is None and self._learner:
                 episode.start = (self._first_obs(rows, start), rows["action"][start].copy())
             episode.total_reward += float(reward.sum())
             frames = rows["elapsed"][start:stop] if "elapsed" in rows else np.ones(len(reward), np.int64)

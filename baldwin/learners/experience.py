@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from baldwin.learners.turns import complete_spans
 from baldwin.networks import ObservationBuffer
 from baldwin.observations import Observation, ObservationSpec
 from baldwin.rollout import DECIDED, FINAL_OBS, OBS, START_MEMORY, START_OBS
@@ -128,19 +128,6 @@ def by_decisions(experience: Experience, decided: NDArray[np.bool_]) -> Experien
         valid=spread(experience.valid, [True] * len(rows)),
         memory=memory,
     )
-
-
-def complete_spans(decided: NDArray[np.bool_], ended: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """(row of a decision, one past its last row) for every decision of a player [T + 1] that is answered within its segment [T]."""
-    never = len(decided)
-    decisions = [*np.flatnonzero(decided).tolist(), never]
-    ends = [*(np.flatnonzero(ended) + 1).tolist(), never]
-    found = []
-    for start, following in pairwise(decisions):
-        stop = min(following, next(end for end in ends if end > start))
-        if stop < never:
-            found.append((start, stop))
-    return found
 
 
 def _with_frames(newest: Observation, arrays: Arrays, ended: NDArray[np.bool_], spec: ObservationSpec) -> Observation:

@@ -24,6 +24,7 @@ from baldwin.errors import ConfigError, EnvironmentFailure
 from baldwin.learners.episode_tracker import EpisodeTracker
 from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner, TransitionLearner
 from baldwin.learners.spec import LearnerSpec
+from baldwin.learners.turns import OpenDecisions
 from baldwin.learners.window_config import WindowConfig
 from baldwin.learners.window_learner import WindowLearner
 from baldwin.networks import PolicyConfig
@@ -31,7 +32,7 @@ from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.opponents import WIN, OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.replay import ELAPSED, LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
-from baldwin.rollout import MEMORY, NEXT_OBS, OBS, Amount, CollectJob, Exploration, final_observations, transitions
+from baldwin.rollout import DECIDED, MEMORY, NEXT_OBS, OBS, Amount, CollectJob, Exploration, final_observations, transitions
 from baldwin.rollout.novelty import Novelty
 from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
@@ -152,6 +153,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._tracker = EpisodeTracker(self._streams * config.n_envs, context.actions.empty_actions(), context.env.obs, valued)
         for env in range(self._streams * config.n_envs):
             self._tracker.remember(env, np.zeros(self._memory_size, np.float32))
+        self._open_decisions = OpenDecisions()
         pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
         self._seating = Seating(pool, self._streams * config.n_envs, context.seed) if pool else None
         if self._seating:
@@ -252,7 +254,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if not outcome.failed:
             self._store(outcome)
         if outcome.reason:  # the whole segment, or what came after the steps that it has
-            self._tracker.drop_episodes(self._envs_of(outcome.ticket))
+            self._drop_episodes(self._envs_of(outcome.ticket))
         if outcome.failed:
             return None
         self.learning_steps += outcome.env_steps
@@ -266,19 +268,37 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return self._end_epoch() if self._epoch_steps >= self._config.steps_per_epoch else None
 
     def _store(self, outcome: Outcome) -> None:
-        final_obs = final_observations(outcome.arrays)
-        self._tracker.add_latencies(outcome.arrays)
-        for n, (env, rows) in enumerate(zip(self._envs_of(outcome.ticket), transitions(outcome.arrays), strict=True)):
-            last = self.replay.add(rows, self._tracker.last_index(env))
-            if self._priorities and self._starts_by_td_error:
-                new = np.arange(last + 1 - len(rows["reward"]), last + 1)
-                stored = self.replay.view().rows(new[None], self._config.n_step, self._config.gamma)
-                self._priorities.update_priorities(new, cast("TransitionLearner", self.learner).td_errors(stored))
-            told = {WIN: outcome.arrays[WIN][n]} if WIN in outcome.arrays else {}
-            self._tracker.add_steps(env, rows | told, last, final_obs)
+        arrays, final_obs = outcome.arrays, final_observations(outcome.arrays)
+        self._tracker.add_latencies(arrays)
+        for n, (env, rows) in enumerate(zip(self._envs_of(outcome.ticket), transitions(arrays), strict=True)):
+            takes_turns = DECIDED in arrays or env in self._open_decisions
+            if takes_turns:
+                decided = arrays[DECIDED][n] if DECIDED in arrays else np.ones(len(rows["reward"]) + 1, np.bool_)
+                steps, after = self._open_decisions.answered(env, rows, decided), self._open_decisions.last_index(env)
+            else:
+                steps, after = rows, self._tracker.last_index(env)
+            last = self._add_to_replay(steps, after) if len(steps["reward"]) else after
+            if takes_turns and len(steps["reward"]):
+                self._open_decisions.stored(env, last, ended=bool(steps["terminated"][-1] | steps["truncated"][-1]))
+            told = {WIN: arrays[WIN][n]} if WIN in arrays else {}
+            self._tracker.add_steps(env, rows | told, last, final_obs, valued=not takes_turns)
             if self._memory_size:
-                self._tracker.remember(env, outcome.arrays[MEMORY][n])
-            self._new_moments = merge_vectors(self._new_moments, rows, self._context.policy)
+                self._tracker.remember(env, arrays[MEMORY][n])
+
+    def _add_to_replay(self, rows: Arrays, after: int) -> int:
+        """Add steps of an environment that follow the row `after`; the index of the last one."""
+        last = self.replay.add(rows, after)
+        if self._priorities and self._starts_by_td_error:
+            new = np.arange(last + 1 - len(rows["reward"]), last + 1)
+            stored = self.replay.view().rows(new[None], self._config.n_step, self._config.gamma)
+            self._priorities.update_priorities(new, cast("TransitionLearner", self.learner).td_errors(stored))
+        self._new_moments = merge_vectors(self._new_moments, rows, self._context.policy)
+        return last
+
+    def _drop_episodes(self, envs: Sequence[int]) -> None:
+        self._tracker.drop_episodes(envs)
+        for env in envs:
+            self._open_decisions.forget(env)
 
     def _end_epoch(self) -> Metrics:
         if self._context.policy.normalize_obs:
@@ -317,7 +337,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def leave_episodes(self) -> None:
         """The next episodes of all environments begin."""
-        self._tracker.drop_episodes(range(self._streams * self._config.n_envs))
+        self._drop_episodes(range(self._streams * self._config.n_envs))
         self._actors = {ticket: self._acting(ticket) for ticket in self._actors}
 
     def reset_optimizer(self) -> None:
@@ -363,6 +383,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             "episodes": self._tracker.state_dict(),
             "actors": {str(ticket): actor for ticket, actor in self._actors.items()},
             "arrived": [outcome_state(o) for o in self._arrived.values()],
+            "open_decisions": self._open_decisions.state_dict(),
             "update_metrics": [{"updates": k, "means": means} for k, means in self._update_metrics],
             "opponents": self._seating.state_dict() if self._seating else {},
         }
@@ -381,6 +402,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._tracker.load_state_dict(state["episodes"])
         self._actors = {int(ticket): dict(actor) for ticket, actor in state["actors"].items()}
         self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
+        self._open_decisions.load_state_dict(state["open_decisions"])
         self._update_metrics = [(int(m["updates"]), dict(m["means"])) for m in state["update_metrics"]]
         if self._seating:
             self._seating.load_state_dict(state["opponents"])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baldwin.envs import LiveEnv, OpponentEnv, StepResult, TurnEnv, VectorEnv
-from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.errors import EnvironmentFailure
 from baldwin.networks import (
     ActionDistribution,
     ActionMap,
@@ -365,15 +365,8 @@ def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
     """The steps of each environment as rows for a replay buffer: obs/KEY and next_obs/KEY (newest frames), action, reward, flags.
 
     Also the memory before each step and the log-probability of its action, where the job kept them, and its frames, where the environment says them.
-
-    Raises:
-        ConfigError: some environments are players that wait for their turns.
+    Of players that take turns, rows are steps of the game, whoever decides.
     """
-    if DECIDED in arrays:
-        raise ConfigError(
-            "env.self_play, env.players: the players of this world take turns, and a replay buffer needs every step as it comes. "
-            "Use an on-policy algorithm such as ppo, or the section opponents: instead"
-        )
     used = 0
     keys = [name.removeprefix(OBS) for name in arrays if name.startswith(OBS)]
     for n in range(len(arrays["reward"])):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from gymnasium import spaces
 
 from baldwin.config import load_config
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, World
-from baldwin.learners.experience import Experience, by_decisions, complete_spans, from_segment
+from baldwin.learners.experience import Experience, by_decisions, from_segment
 from baldwin.learners.policy_gradient_algorithm import PolicyGradientAlgorithm
+from baldwin.learners.turns import OpenDecisions, complete_spans
 from baldwin.rollout import DECIDED
 from baldwin.runs.build import build
 
@@ -27,6 +29,52 @@ def test_decisions_that_are_answered_within_a_segment() -> None:
     assert complete_spans(ROWS[2], ENDED[2]) == []
     twice = np.array([0, 1, 0, 1, 0], np.bool_)  # two episodes end before the player decides again
     assert complete_spans(np.array([1, 0, 0, 0, 0, 1], np.bool_), twice) == [(0, 2)]
+
+
+def test_decisions_left_open_are_completed_by_the_next_segment() -> None:
+    rng = np.random.default_rng(0)
+    rows = {
+        "obs/vector": np.arange(60, dtype=np.float32)[:, None],
+        "next_obs/vector": np.arange(1, 61, dtype=np.float32)[:, None],
+        "action": np.arange(60),
+        "reward": rng.normal(size=60).astype(np.float32),
+        "terminated": rng.random(60) < 0.1,
+        "truncated": np.zeros(60, np.bool_),
+        "elapsed": np.ones(60, np.int32),
+    }
+    decided = rng.random(61) < 0.4
+    whole = OpenDecisions().answered(3, rows, decided)
+    assert len(whole["reward"]) == len(complete_spans(decided, rows["terminated"]))
+    parts, kept = [], OpenDecisions()
+    for start, stop in pairwise([0, 1, 2, 7, 8, 20, 33, 34, 50, 60]):
+        state, kept = kept.state_dict(), OpenDecisions()
+        kept.load_state_dict(state)  # as after a resume
+        parts.append(kept.answered(3, {name: array[start:stop] for name, array in rows.items()}, decided[start : stop + 1]))
+    for name, array in whole.items():
+        np.testing.assert_allclose(np.concatenate([part[name] for part in parts]), array, rtol=1e-6)
+
+
+def test_a_step_of_a_player_by_hand() -> None:
+    rows = {
+        "obs/vector": np.array([[0], [1], [2], [3], [4]], np.float32),
+        "next_obs/vector": np.array([[1], [2], [3], [9], [5]], np.float32),
+        "action": np.array([10, 11, 12, 13, 14]),
+        "reward": np.array([1, 2, 4, 8, 16], np.float32),
+        "terminated": np.array([0, 0, 0, 1, 0], np.bool_),
+        "truncated": np.zeros(5, np.bool_),
+    }
+    kept = OpenDecisions()
+    found = kept.answered(0, rows, np.array([0, 1, 0, 1, 1, 0], np.bool_))  # the row before the first decision is nobody's
+    assert found["obs/vector"].ravel().tolist() == [1, 3]
+    assert found["next_obs/vector"].ravel().tolist() == [3, 9]
+    assert found["action"].tolist() == [11, 13]
+    assert found["reward"].tolist() == [2 + 4, 8]
+    assert found["terminated"].tolist() == [False, True]
+    nothing = {name: array[:0] for name, array in rows.items()}
+    assert kept.answered(0, nothing, np.ones(1, np.bool_))["reward"].tolist() == [16]  # its turn has come
+    kept.answered(0, rows, np.array([0, 0, 0, 0, 1, 0], np.bool_))
+    kept.forget(0)
+    assert kept.answered(0, nothing, np.ones(1, np.bool_))["reward"].tolist() == []
 
 
 def test_rewards_and_frames_of_waiting_belong_to_the_decision_before() -> None:

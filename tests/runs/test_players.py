@@ -49,6 +49,7 @@ GAMES = {
     "tic-tac-toe": ["env.id=pettingzoo:classic.tictactoe_v3", "env.self_play=true"],
     "two-rates-lstm": ["env.id=baldwin:TwoRatePong-v0", "env.self_play=true", "policy.memory={kind: lstm, size: 3}"],
     "nim-a2c": ["env.id=examples.nim:Nim", "env.self_play=true", "algorithm.name=a2c", "algorithm.normalize_reward=true"],
+    "dqn-nim": ["env.id=examples.nim:Nim", "env.self_play=true"],
     "dqn-pool": ["env.id=baldwin:VectorPong-v0", POOL],
     "tic-tac-toe-pool": ["env.id=pettingzoo:classic.tictactoe_v3", POOL.replace("pfsp", "80-20")],
 }
@@ -299,12 +300,6 @@ def test_who_cannot_meet_opponents_is_told_so(options: list[str], message: str) 
         build(load_config(None, [], [*options, "opponents={}"]))
 
 
-def test_a_replay_buffer_does_not_take_players_who_take_turns(tmp_path: Path) -> None:
-    options = [*DQN, "env.id=pettingzoo:classic.tictactoe_v3", "env.self_play=true", *(o for o in SMALL if "algorithm" not in o)]
-    with pytest.raises(ConfigError, match=r"take turns, and a replay buffer needs every step.*ppo, or the section opponents:"):
-        train_run(load_config(None, [], options), tmp_path / "run")
-
-
 def test_stacked_frames_and_turns_do_not_go_together(tmp_path: Path) -> None:
     options = ["env.id=tests.toys.duels:TurnDuel", "env.kwargs={picture: true}", "env.frame_stack=2", "env.self_play=true"]
     options += ["algorithm.max_failures_in_a_row=2", "policy.images={conv: small, hidden: [8]}"]
@@ -312,11 +307,24 @@ def test_stacked_frames_and_turns_do_not_go_together(tmp_path: Path) -> None:
         train_run(load_config(None, [], ["algorithm.name=ppo", *SMALL, *options]), tmp_path / "run")
 
 
-def test_a_game_in_turns_is_learned_by_self_play(tmp_path: Path) -> None:
+LEARN_NIM = {
+    "ppo": "normalize_reward=false n_envs=16 block=16 rollout_length=64 lr=2e-3 batch_size=256 steps_per_epoch=4096",
+    "dqn": "n_envs=16 rollout_length=8 lr=1e-3 updates_per_step=0.25 gamma=1 target_update_interval=200 epsilon_steps=10_000 "
+    "buffer_size=20_000 steps_per_epoch=2048",
+}
+
+
+@pytest.mark.parametrize("name", list(LEARN_NIM))
+def test_a_game_in_turns_is_learned_by_self_play(name: str, tmp_path: Path) -> None:
     """Nim, whose first player wins against anybody: who has only met itself beats random moves."""
-    options = ["env.id=examples.nim:Nim", "env.self_play=true", "algorithm.name=ppo", "policy.normalize_obs=false", "policy.hidden=[32]"]
-    options += ["algorithm.normalize_reward=false", "algorithm.n_envs=16", "algorithm.block=16", "algorithm.rollout_length=64"]
-    options += ["algorithm.lr=2e-3", "algorithm.batch_size=256", "algorithm.steps_per_epoch=4096", "executor.name=inline"]
+    options = [
+        "env.id=examples.nim:Nim",
+        "env.self_play=true",
+        f"algorithm.name={name}",
+        "policy.normalize_obs=false",
+        "policy.hidden=[32]",
+    ]
+    options += [*(f"algorithm.{option}" for option in LEARN_NIM[name].split()), "executor.name=inline"]
     options += ["run.evaluate_every=2", "run.episodes=64", "stop.score=0.85", "stop.env_steps=80_000"]
     assert (train_run(load_config(None, [], options), tmp_path / "run").score or 0) >= 0.85
 
