@@ -89,7 +89,7 @@ def test_any_number_of_workers_gives_the_same_hash(quiet: RunsWhenAsked, kind: s
     assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
 
 
-@pytest.mark.parametrize("kind", ["pong", "pong-pool", "dqn-pool", "tic-tac-toe-pool", "tic-tac-toe"])
+@pytest.mark.parametrize("kind", ["pong", "pong-pool", "dqn-pool", "dqn-nim", "tic-tac-toe-pool", "tic-tac-toe"])
 def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
     train_and_kill_twice(options(kind), tmp_path / "run", quiet[kind])
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
