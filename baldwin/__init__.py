@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from baldwin.runs.resume import resume
     from baldwin.runs.run import start, train
 
-__version__ = "0.10.0"
+__version__ = "0.11.0"
 __all__ = ["load_config", "load_policy", "loop", "resume", "start", "train"]
 
 _HOMES = {

@@ -51,7 +51,7 @@ def _is_nested(code: CodeType, codes: set[CodeType]) -> bool:
 
 def td3_updates(count: int = 2) -> Callable[[], object]:
     """Updates of TD3 with its own settings, one of them with the actor's; the batches are there."""
-    learner = TD3(PolicyConfig(hidden=[8]), TD3UpdateConfig(critic={"hidden": [8]}), obs=vector_spec(17), n_actions=6, seed=1)
+    learner = TD3(PolicyConfig(hidden=[256, 256]), TD3UpdateConfig(), obs=vector_spec(17), n_actions=6, seed=1)
     batches = list(learner._sample_batches(filled(50_000), count, 1))
     return lambda: [learner.update(batch) for batch in batches]
 

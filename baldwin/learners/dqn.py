@@ -6,7 +6,7 @@ not change which action is best, workers get the network without it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,14 +28,11 @@ from baldwin.learners.replay_learner import (
     mean_error,
     mean_loss,
 )
-from baldwin.networks import NumpyMLP, Obs, PolicyConfig, StackedNetwork, make_network, mask_logits
+from baldwin.networks import Obs, PolicyConfig, StackedNetwork, make_network, mask_logits
 from baldwin.networks.noisy import NoisyNetwork
-from baldwin.networks.numpy_mlp import MAX_NUMPY_SIZE
-from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
+from baldwin.observations import ACTION_MASK, Observation, ObservationSpec
 from baldwin.ops import seeds
 from baldwin.ops.schedules import scheduled
-from baldwin.ops.threads import one_numpy_thread
-from baldwin.ops.value_loss import huber_loss
 from baldwin.types import Metrics, State
 
 
@@ -94,7 +91,6 @@ class DQN(TransitionLearner):
         if config.dueling and policy.kind != "mlp":
             raise ConfigError(f"algorithm.dueling needs the heads of policy.kind=mlp; got {policy.kind}. Set algorithm.dueling=false")
         network = check_trainable(make_network(policy, obs, n_actions + config.dueling), policy)
-        self._shapes = network.shapes
         size = len(network.init(seed))
         self._actor_rows = first_outputs(network, n_actions) if config.dueling else np.arange(size)
         self._noisy = NoisyNetwork(network) if config.noisy else None
@@ -107,17 +103,12 @@ class DQN(TransitionLearner):
 
     def train(self, sampler: BatchSampler, k: int) -> Metrics:
         """k updates; the means of what they report."""
-        with one_numpy_thread():
-            return self._run_updates(sampler, k, self.update)
+        return self._run_updates(sampler, k, self.update)
 
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:
         """One step down the loss; the target network follows every `target_update_interval` updates."""
-        if self._has_closed_form(batch):
-            loss, q, y, gradient = self.loss_gradient(batch)
-            self.q_network.descend(gradient, self.config.max_grad_norm)
-        else:
-            loss, q, y = self.loss(batch)
-            self.q_network.minimize(loss, self.config.max_grad_norm)
+        loss, q, y = self.loss(batch)
+        self.q_network.minimize(loss, self.config.max_grad_norm)
         self.updates += 1
         if self.updates % self.config.target_update_interval == 0:
             self.q_network.soft_update(self.config.tau)
@@ -156,30 +147,6 @@ class DQN(TransitionLearner):
     def critic_values(self, obs: Obs, action: Tensor, *, target: bool = False) -> Tensor:
         """Values [1, B] of actions [B]."""
         return self._q(obs, target).gather(-1, action[:, None]).T
-
-    def loss_gradient(self, batch: TensorBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What `loss` returns, and its gradient [1, D], in closed form: around a small perceptron autograd takes longer than the products."""
-        online, target = cast("NumpyMLP", self.q_network.online_mlp), cast("NumpyMLP", self.q_network.target_mlp)
-        obs, next_obs = batch.obs[VECTOR].numpy(), batch.next_obs[VECTOR].numpy()
-        action, count = batch.action.numpy(), len(obs)
-        rows = np.arange(count)
-        q_next = target.forward(next_obs)[0][0]
-        out, inputs = online.forward(np.concatenate((obs, next_obs)) if self.config.double else obs)
-        best = (out[0, count:] if self.config.double else q_next).argmax(1)
-        y = batch.reward.numpy() + batch.discount.numpy() * q_next[rows, best]
-        q = out[0, rows, action]
-        loss, slope = huber_loss(q - y, None if batch.weights is None else batch.weights.numpy())
-        to_out = np.zeros((1, count, self._n_actions), np.float32)
-        to_out[0, rows, action] = slope
-        gradient = np.empty(tuple(self.q_network.params.shape), np.float32)
-        online.backward([x[..., :count, :] for x in inputs], to_out, gradient)
-        return torch.tensor(loss), torch.from_numpy(q), torch.from_numpy(y), torch.from_numpy(gradient)
-
-    def _has_closed_form(self, batch: TensorBatch) -> bool:
-        """Whether it is a plain perceptron of single transitions, and small enough for NumPy."""
-        if batch.target is not None or self.q_network.online_mlp is None or self.config.dueling or self.config.precision != "float32":
-            return False
-        return ACTION_MASK not in batch.next_obs and len(batch.reward) * max(shape[0] for shape in self._shapes) <= MAX_NUMPY_SIZE
 
     def actor_vectors(self) -> NDArray[np.float32]:
         """The greedy policy's parameters [1, D]: without noise, and without the value of the state."""

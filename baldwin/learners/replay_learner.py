@@ -24,7 +24,7 @@ from baldwin.observations import Observation, ObservationSpec
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
 from baldwin.ops.targets import bootstrap_discount
-from baldwin.ops.threads import auto_threads, threads
+from baldwin.ops.threads import auto_threads, one_numpy_thread, threads
 from baldwin.replay import PrioritizedSampler
 from baldwin.types import Batch, Metrics, State
 
@@ -245,7 +245,9 @@ class ReplayLearner(ABC):
     def _compute_context(self) -> Iterator[None]:
         """Threads and precision of the config inside; what was set before again afterwards."""
         half = self.config.precision == "bfloat16"
-        with threads(self._threads), torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext():
+        precision = torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext()
+        quiet = np.errstate(over="ignore", invalid="ignore")  # of a learner that diverges, which is told once the updates are made
+        with threads(self._threads), one_numpy_thread(), quiet, precision:
             yield
 
 

@@ -1,6 +1,7 @@
 """N perceptrons at once as one node of the autograd graph, whose backward pass writes all gradients into one kept row [D] per network.
 
 Products of large matrices are oneDNN's, where torch has it: on processors that are not Intel's, its other library takes twice as long.
+Small ones of learners are NumPy's.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu_
 
 from baldwin.networks.network import ACTION
+from baldwin.networks.numpy_mlp import MAX_NUMPY_SIZE, SELU_ALPHA, SELU_SCALE, NumpyMLP
 from baldwin.observations import VECTOR
 from baldwin.ops.noise import Shape
 
-SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh_,
     "relu": torch.relu_,
@@ -86,7 +88,7 @@ class LargeMLP:
 class BatchedMLP:
     """N perceptrons with the parameters [N, D]. Views of the layers are taken once and see later changes of the parameters.
 
-    Small ones are computed together, large ones one by one.
+    Small ones are computed together, large ones one by one, and where a learner asks for it, the smallest in NumPy.
     """
 
     def __init__(self, params: Tensor, shapes: tuple[Shape, ...], activation: str) -> None:
@@ -97,8 +99,14 @@ class BatchedMLP:
         self._weights = tensors[::2]
         self._layers = [(b.unsqueeze(1), w.transpose(1, 2)) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
         self._each: list[LargeMLP] = []  # made when they are needed
+        self._in_numpy: NumpyMLP | None = None
         self._grad_buffer: tuple[Tensor, list[Tensor]] | None = None
         self._own_users = 0  # tensors that share its memory while nobody else does
+
+    def use_numpy(self) -> None:
+        """Compute small batches on the CPU in NumPy from now on: its operations start faster than torch's."""
+        if self._params.device.type == "cpu":
+            self._in_numpy = NumpyMLP(self._params.detach().numpy(), self._shapes, self._activation)
 
     def __call__(self, inputs: Mapping[str, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs [N, B, out] for vectors [N, B, in], and actions, as they are; gradients flow to the parameters and the inputs."""
@@ -111,8 +119,11 @@ class BatchedMLP:
             return _Apply.apply(x, self._params, self)  # type: ignore[no-any-return, no-untyped-call]
         return self.forward(x)[0]
 
-    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Any]]:
         """Outputs [N, B, out], and the input of every layer, which `backward` needs; of large networks, layer by layer of each."""
+        if self._in_numpy and x.shape[1] * self._in_numpy.width <= MAX_NUMPY_SIZE and _is_plain(x):
+            out, arrays = self._in_numpy.forward(x.detach().numpy())
+            return torch.from_numpy(out), arrays
         if self._one_by_one(x):
             done = [own.forward(own_x) for own, own_x in zip(self._networks(), x.unbind(), strict=True)]
             return torch.stack([out for out, _ in done]), [each for _, inputs in done for each in inputs]
@@ -122,8 +133,12 @@ class BatchedMLP:
         bias, weight = self._layers[-1]
         return torch.baddbmm(bias, inputs[-1], weight), inputs
 
-    def backward(self, inputs: list[Tensor], grad: Tensor, to_input: bool, to_params: bool) -> tuple[Tensor | None, Tensor | None]:
+    def backward(self, inputs: list[Any], grad: Tensor, to_input: bool, to_params: bool) -> tuple[Tensor | None, Tensor | None]:
         """Gradients of the inputs [N, B, in] and of the parameters [N, D], where asked for, from that of the outputs."""
+        if self._in_numpy and isinstance(inputs[0], np.ndarray):
+            grads = np.empty(tuple(self._params.shape), np.float32) if to_params else None
+            to_x = self._in_numpy.backward(inputs, grad.numpy(), grads, to_input)
+            return None if to_x is None else torch.from_numpy(to_x), None if grads is None else torch.from_numpy(grads)
         grad_params, parts = self._buffer() if to_params else (None, [])
         if inputs[0].dim() == 2:  # one by one
             size, found = len(self._weights), []
@@ -143,7 +158,7 @@ class BatchedMLP:
 
     def _one_by_one(self, x: Tensor) -> bool:
         large = HAS_ONEDNN and x.shape[1] * self._largest >= MIN_LARGE
-        return large and x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        return large and x.device.type == "cpu" and _is_plain(x)
 
     def _networks(self) -> list[LargeMLP]:
         if not self._each:
@@ -174,6 +189,11 @@ class _Apply(torch.autograd.Function):
             raise RuntimeError("a batched MLP is differentiable once: create_graph=True is not supported")
         to_input, to_params, _ = ctx.needs_input_grad
         return *ctx.mlp.backward(ctx.inputs, grad, to_input, to_params), None
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether it is computed in float32."""
+    return x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
 
 
 def _users(tensor: Tensor) -> int:

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
 from baldwin.errors import ConfigError
-from baldwin.networks.batched_mlp import ACTIVATIONS, SELU_ALPHA, SELU_SCALE
+from baldwin.networks.batched_mlp import ACTIVATIONS
 from baldwin.networks.init import InitScheme, init_layer
 from baldwin.networks.mlp import MLP
+from baldwin.networks.numpy_mlp import SELU_ALPHA, SELU_SCALE
 from baldwin.networks.tensors import Tensors
 from baldwin.ops.noise import Shape
 from baldwin.registry import Registry

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from baldwin.networks.batched_mlp import SELU_ALPHA, SELU_SCALE
 from baldwin.ops.noise import Shape
 
 Array = NDArray[np.float32]
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 LEAK = np.float32(0.01)
 MAX_NUMPY_SIZE = 2**15  # rows times units: of larger minibatches the products take most of the time, and torch's are faster
 
@@ -44,6 +44,7 @@ class NumpyMLP:
         self._shapes, self._activate, self._slope = shapes, ACTIVATIONS[activation], SLOPES[activation]
         tensors = split_rows(params, shapes)
         self._weights = tensors[::2]
+        self.width = max(shape[0] for shape in shapes)  # units of the widest layer
         self._layers = [(w.transpose(0, 2, 1), b[:, None]) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
 
     def forward(self, x: Array) -> tuple[Array, list[Array]]:
@@ -59,17 +60,19 @@ class NumpyMLP:
         out += bias
         return out, inputs
 
-    def backward(self, inputs: list[Array], grad: Array, into: Array) -> None:
-        """Write the gradient of the parameters [N, D], given that of the outputs [N, B, out]."""
-        parts = split_rows(into, self._shapes)
+    def backward(self, inputs: list[Array], grad: Array, into: Array | None, to_input: bool = False) -> Array | None:
+        """Write the gradient of the parameters [N, D], given that of the outputs [N, B, out]; the inputs' [N, B, in], where asked for."""
+        parts = [] if into is None else split_rows(into, self._shapes)
         ones = np.ones((1, grad.shape[1]), np.float32)
         for layer in range(len(self._weights) - 1, -1, -1):
             if layer < len(self._weights) - 1:
                 grad *= self._slope(inputs[layer + 1])
-            np.matmul(grad.transpose(0, 2, 1), inputs[layer], out=parts[2 * layer])
-            np.matmul(ones, grad, out=parts[2 * layer + 1][:, None])  # the sum over the batch, in a quarter of the time of `sum`
-            if layer:
+            if parts:
+                np.matmul(grad.transpose(0, 2, 1), inputs[layer], out=parts[2 * layer])
+                np.matmul(ones, grad, out=parts[2 * layer + 1][:, None])  # the sum over the batch, in a quarter of the time of `sum`
+            if layer or to_input:
                 grad = np.matmul(grad, self._weights[layer])
+        return grad if to_input else None
 
 
 def split_rows(params: Array, shapes: tuple[Shape, ...]) -> list[Array]:

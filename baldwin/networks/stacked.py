@@ -9,10 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baldwin.networks.batched_mlp import BatchedMLP
 from baldwin.networks.network import ACTION, Forward, Network
-from baldwin.networks.numpy_mlp import NumpyMLP
 from baldwin.networks.optimizers import Adam
-from baldwin.networks.sensor_network import as_numpy
 from baldwin.ops.noise import Shape
 from baldwin.types import State
 
@@ -33,8 +32,7 @@ def detached(obs: Obs) -> Obs:
 class StackedNetwork:
     """N networks with parameters [N, D] and their Adam, and target networks (not necessarily as many) that follow them slowly.
 
-    They have no memory. Critics of continuous actions get an action besides the observation. Perceptrons on the CPU are there in
-    NumPy, too, in the same memory: `online_mlp` and `target_mlp`.
+    They have no memory. Critics of continuous actions get an action besides the observation.
     """
 
     def __init__(self, network: Network, params: NDArray[np.float32], lr: float, device: torch.device) -> None:
@@ -47,9 +45,8 @@ class StackedNetwork:
         """Start again from these parameters, targets included, with a fresh optimiser."""
         self.params = self._tensor(params).requires_grad_()
         self._count = len(params)
-        self._online = self._network.bind(self.params)
-        self.online_mlp = self._in_numpy(self.params.detach())
-        self._frozen = {n: self._network.bind(self.params.detach()[:n]) for n in {1, len(params)}}
+        self._online = self._bind(self.params)
+        self._frozen = {n: self._bind(self.params.detach()[:n]) for n in {1, len(params)}}
         self.reset_optimizer()
         self.set_target(params)
 
@@ -61,8 +58,7 @@ class StackedNetwork:
         """Replace the target parameters [M, D]."""
         self.target = self._tensor(params)
         self._target_count = len(params)
-        self._slow = self._network.bind(self.target)
-        self.target_mlp = self._in_numpy(self.target)
+        self._slow = self._bind(self.target)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -133,8 +129,11 @@ class StackedNetwork:
     def _tensor(self, values: NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
 
-    def _in_numpy(self, params: Tensor) -> NumpyMLP | None:
-        return as_numpy(self._network, params.numpy()) if self._device.type == "cpu" else None
+    def _bind(self, params: Tensor) -> Forward:
+        forward = self._network.bind(params)
+        if isinstance(forward, BatchedMLP):
+            forward.use_numpy()
+        return forward
 
     def _for_all(self, forward: Forward, count: int, obs: Obs, action: Tensor | None) -> Tensor:
         inputs = obs if action is None else {**obs, ACTION: action}

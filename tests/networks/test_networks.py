@@ -185,22 +185,38 @@ def test_greedy_policy_carries_its_normaliser() -> None:
     assert policy.act(np.array([4.0, 0.0], np.float32)) == pytest.approx(np.tanh(1.0))
 
 
+@pytest.mark.parametrize("in_numpy", [False, True])
 @pytest.mark.parametrize("activation", ["tanh", "relu", "selu", "leaky-relu"])
-def test_gradients_of_batched_perceptrons_are_those_of_nn_linear(activation: str) -> None:
+def test_gradients_of_batched_perceptrons_are_those_of_nn_linear(activation: str, in_numpy: bool) -> None:
     net = make_network(NetworkConfig(hidden=[70, 4], activation=activation, init="torch"), vector_spec(3), 2)
-    params = torch.from_numpy(np.stack([net.init(1), net.init(2)])).double().requires_grad_()
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 6, 3))).requires_grad_()
-    slope = torch.randn(2, 6, 2, dtype=torch.float64)
-    grad_params, grad_x = torch.autograd.grad(net.bind(params)({"vector": x}, torch.empty(0))[0], (params, x), slope)
+    dtype = torch.float32 if in_numpy else torch.float64
+    params = torch.from_numpy(np.stack([net.init(1), net.init(2)])).to(dtype).requires_grad_()
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 6, 3))).to(dtype).requires_grad_()
+    slope = torch.randn(2, 6, 2, dtype=dtype)
+    bound = net.bind(params)
+    assert isinstance(bound, BatchedMLP)
+    if in_numpy:
+        bound.use_numpy()
+    assert isinstance(bound.forward(x)[1][0], np.ndarray) == in_numpy
+    grad_params, grad_x = torch.autograd.grad(bound({"vector": x}, torch.empty(0))[0], (params, x), slope)
     kind = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "selu": torch.nn.SELU, "leaky-relu": torch.nn.LeakyReLU}[activation]
     for n in range(2):
-        linear = [torch.nn.Linear(i, o).double() for i, o in ((3, 70), (70, 4), (4, 2))]
+        linear = [torch.nn.Linear(i, o).to(dtype) for i, o in ((3, 70), (70, 4), (4, 2))]
         plain = torch.nn.Sequential(linear[0], kind(), linear[1], kind(), linear[2])
         torch.nn.utils.vector_to_parameters(params[n].detach(), plain.parameters())
         own = x[n].detach().requires_grad_()
         plain(own).backward(slope[n])
         torch.testing.assert_close(grad_x[n], own.grad)
         torch.testing.assert_close(grad_params[n], torch.cat([p.grad.ravel() for p in plain.parameters()]))
+
+
+@pytest.mark.parametrize(("hidden", "dtype"), [(40_000, torch.float32), (8, torch.float64)])
+def test_batches_that_are_large_or_precise_are_left_to_torch(hidden: int, dtype: torch.dtype) -> None:
+    net = make_network(NetworkConfig(hidden=[hidden]), vector_spec(3), 1)
+    bound = net.bind(torch.from_numpy(net.init(1)[None]).to(dtype))
+    assert isinstance(bound, BatchedMLP)
+    bound.use_numpy()
+    assert isinstance(bound.forward(torch.zeros(1, 1, 3, dtype=dtype))[1][0], torch.Tensor)
 
 
 def test_kept_buffers_never_mix_gradients() -> None:
