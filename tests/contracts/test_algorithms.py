@@ -292,7 +292,7 @@ FAMILIES = [p for n, p in enumerate(FIRST) if ALGORITHMS[p.values[0]].family not
 """One of each family for Ray, whose workers take seconds to start; tests/runs and tests/executors have more."""
 EVERYWHERE = [
     pytest.param(*variant.values, executor, workers, id=f"{executor}-{workers}-{variant.id}")
-    for executor, workers, variants in (("virtual", 1, VARIANTS), ("virtual", 7, VARIANTS), ("process", 2, FIRST), ("ray", 2, FAMILIES))
+    for executor, workers, variants in (("virtual", 1, FIRST), ("virtual", 7, VARIANTS), ("process", 2, FIRST), ("ray", 2, FAMILIES))
     for variant in variants
     if not ALGORITHMS[variant.values[0]].asynchronous or (executor, workers) == ("virtual", 1)
 ]

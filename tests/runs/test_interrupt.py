@@ -55,9 +55,9 @@ def test_ctrl_c_at_any_moment_saves_and_says_how_to_go_on(executor: str, delay: 
     assert in_process("evaluate", tmp_path / "run", "--episodes", 2).returncode == 0
 
 
-@pytest.mark.parametrize(("executor", "number"), [("ray", signal.SIGTERM), ("process", signal.SIGTERM)])
+@pytest.mark.parametrize(("executor", "number"), [("ray", signal.SIGTERM), ("ray", signal.SIGINT), ("process", signal.SIGTERM)])
 def test_other_executors_and_signals(executor: str, number: int, tmp_path: Path) -> None:
-    """Ray is started by the run, because it then has a handler of its own for this signal."""
+    """Ray is started by the run, because it then has a handler of its own for SIGTERM."""
     code, errors = start_and_signal(tmp_path / "run", executor, 0.5, number, group=False)
     assert code == 130, errors
     assert "saved. Go on with" in errors

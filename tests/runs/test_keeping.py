@@ -145,11 +145,10 @@ def test_a_full_disk_ends_with_a_clear_message_and_an_intact_checkpoint(tmp_path
     assert shown(out)["generations"] == generation + 3
 
 
-@pytest.mark.parametrize("executor", ["inline", "process", "ray"])
-def test_ctrl_c_saves_and_says_how_to_go_on(executor: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    out = tmp_path / executor
-    there = [f"executor.address={request.getfixturevalue('ray_address')}"] if executor == "ray" else []
-    options = [f"-m{o}" for o in ("env.id=Hopper-v5", *SMALL, f"executor.name={executor}", *there, "stop.generations=100000")]
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """How other executors take signals: test_interrupt.py."""
+    out = tmp_path / "run"
+    options = [f"-m{o}" for o in ("env.id=Hopper-v5", *SMALL, "executor.name=process", "stop.generations=100000")]
     process = subprocess.Popen(
         [sys.executable, "-m", "baldwin", "train", *options, "--out", out], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

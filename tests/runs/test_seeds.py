@@ -40,7 +40,7 @@ def test_seeds_side_by_side_are_the_same_runs(tmp_path: Path) -> None:
 
 def test_a_seed_that_fails_is_named_and_the_others_are_done(tmp_path: Path) -> None:
     (tmp_path / "s2").write_text("in the way")
-    done = baldwin(*TRAIN, "stop.generations=1", "--seeds", "1-2", "--out", tmp_path)
+    done = baldwin(*TRAIN, "executor.name=inline", "stop.generations=1", "--seeds", "1-2", "--out", tmp_path)
     assert done.returncode == 1
     assert "seed 2: cannot make a run directory" in done.stderr
     assert shown(tmp_path / "s1")["generations"] == 1
@@ -52,6 +52,7 @@ def test_ctrl_c_saves_all_of_them(tmp_path: Path) -> None:
         "-m",
         "baldwin",
         *TRAIN,
+        "executor.name=inline",
         "stop.env_steps=1e9",
         "run.checkpoint_every=1",
         "--seeds",

@@ -155,6 +155,7 @@ CASES: dict[str, list[str]] = {
     "pong-envpool": [
         *("env.id=ALE/Pong-v5", "env.backend=envpool", "env.atari={size: 42, sticky: 0.25}", "env.max_episode_steps=12"),
         *("policy.images={conv: strided}", "algorithm.name=es", "algorithm.population=4", "algorithm.block=2"),
+        *("run.evaluate_every=3", "run.episodes=1", "executor.workers=2"),  # to make a game takes seconds
     ],
 }
 
@@ -171,7 +172,7 @@ def params_hash(folder: Path) -> Any:
 @pytest.mark.parametrize("case", list(CASES))
 def test_same_hash_for_any_worker_count_and_after_kill_nine(case: str, tmp_path: Path) -> None:
     unbroken = train_run(load_config(None, [], [*options_of(case), "executor.name=inline"]), tmp_path / "inline")
-    train_run(load_config(None, [], [*options_of(case), "executor.name=process", "executor.workers=3"]), tmp_path / "process")
+    train_run(load_config(None, [], ["executor.workers=3", *options_of(case), "executor.name=process"]), tmp_path / "process")
     assert params_hash(tmp_path / "inline") == params_hash(tmp_path / "process")
     train_and_kill_twice([*options_of(case), "executor.name=inline"], tmp_path / "killed", unbroken)
     assert params_hash(tmp_path / "killed") == params_hash(tmp_path / "inline")
