@@ -12,8 +12,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import module_from_spec, spec_from_file_location
 from multiprocessing import forkserver, resource_tracker
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -21,6 +22,59 @@ LEARNER_NICENESS = 5  # beside a live world
 WORKER_MODULE = "baldwin.rollout.worker"
 VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONSAFEPATH"), "1")
 """One thread for BLAS; and no import of what happens to lie in the working directory."""
+
+
+_importing_script = False
+
+
+class Script(NamedTuple):
+    """The user's program, which may register environments that workers need."""
+
+    path: str
+    package: str | None  # of a module that was started by `python -m`
+
+
+class RunInScript(BaseException):
+    """Ends the import of a script in a worker process, at the line where it starts a run."""
+
+
+def user_script() -> Script | None:
+    """The script of this process; none in a notebook, on standard input, or of the command `baldwin`."""
+    main = sys.modules["__main__"]
+    path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if path is None or not os.path.isfile(path) or (spec and spec.name.partition(".")[0] == "baldwin"):
+        return None
+    return Script(os.path.abspath(path), spec.parent if spec else None)
+
+
+def import_script(script: Script | None) -> None:
+    """Let this worker process know what the user's script defines and registers, up to where it starts a run.
+
+    multiprocessing would go on from there, so that a script without `if __name__ == "__main__"` starts its run in every worker.
+    """
+    global _importing_script
+    spec = spec_from_file_location("__mp_main__", script.path) if script else None
+    if script is None or spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    module.__package__ = script.package
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+    _importing_script = True
+    try:
+        with contextlib.suppress(RunInScript, SystemExit):
+            spec.loader.exec_module(module)
+    finally:
+        _importing_script = False
+
+
+def leave_script_in_worker() -> None:
+    """Called where runs and worker processes are started.
+
+    Raises:
+        RunInScript: this process is a worker that is importing the user's script.
+    """
+    if _importing_script:
+        raise RunInScript
 
 
 def worker_context(preload: str = WORKER_MODULE) -> Any:
@@ -59,8 +113,20 @@ def call_behind_the_world(work: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
+def _main_is_hidden() -> Iterator[None]:
+    """multiprocessing does not see which script this is, and imports none."""
+    main = sys.modules["__main__"]
+    before = {name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__}
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(before)
+
+
+@contextlib.contextmanager
 def worker_environment() -> Iterator[None]:
-    """Processes started in here have these variables, and never get Ctrl-C: only the parent shall act on it.
+    """Processes started in here have these variables, import no script, and never get Ctrl-C: only the parent shall act on it.
 
     The signal mask is inherited. For the parent itself, a signal that comes meanwhile stays pending.
     """
@@ -70,7 +136,8 @@ def worker_environment() -> Iterator[None]:
         resource_tracker.ensure_running()  # when it starts, it unblocks the signal
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            yield
+            with _main_is_hidden():
+                yield
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     finally:

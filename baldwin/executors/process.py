@@ -17,7 +17,7 @@ from baldwin.errors import BaldwinError, describe_exception
 from baldwin.executors.config import EXECUTORS, ExecutorConfig, WorkerFactory, overdue_message, run_timed
 from baldwin.executors.shared_arrays import SharedStore
 from baldwin.executors.streams import StreamOwners
-from baldwin.processes import worker_context, worker_environment
+from baldwin.processes import Script, import_script, leave_script_in_worker, user_script, worker_context, worker_environment
 from baldwin.types import Job, Metrics, Result, Shared, failed
 
 MAX_START_FAILURES = 5
@@ -44,14 +44,17 @@ class WorkerProcess:
     read: int = 0  # and of the last one that it has read
 
 
-def work(make_worker: WorkerFactory, pipe: Connection, parent_alive: Connection) -> None:
-    """The main loop of a worker process: handle messages in order until the pipe closes."""
+def work(script: Script | None, pipe: Connection, parent_alive: Connection) -> None:
+    """The main loop of a worker process: handle messages in order until the pipe closes. The first one says how to make the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
     os.environ.pop("PYTHONSAFEPATH", None)  # it was for starting this process, not for what an environment may start
     threading.Thread(target=_die_with_parent, args=(parent_alive,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
-            worker = make_worker()
+            import_script(script)  # before anything arrives that may be defined there
+            worker = pipe.recv()()
+        except (EOFError, ConnectionResetError):
+            raise
         except Exception as error:
             pipe.send(("broken", describe_exception(error)))
             return
@@ -80,8 +83,9 @@ class ProcessExecutor:
     """Persistent workers, torch and BLAS at one thread each; a lost job is tried elsewhere."""
 
     def __init__(self, make_worker: WorkerFactory, config: ExecutorConfig | None = None) -> None:
+        leave_script_in_worker()
         self._config = config or ExecutorConfig()
-        self._make_worker = make_worker
+        self._make_worker, self._script = make_worker, user_script()
         self.deaths = self._reported = 0
         self._queue: deque[QueuedJob] = deque()
         self._failed: list[Result] = []
@@ -159,10 +163,11 @@ class ProcessExecutor:
         """
         for tries in range(1, MAX_START_FAILURES + 1):
             here, there = self._context.Pipe()
-            process = self._context.Process(target=work, args=(self._make_worker, there, self._parent_alive), daemon=True)
+            process = self._context.Process(target=work, args=(self._script, there, self._parent_alive), daemon=True)
             try:
                 with worker_environment():
                     process.start()
+                here.send(self._make_worker)
                 return WorkerProcess(process, here)
             except (EOFError, OSError) as error:  # the server that forks them died; the next try starts another one
                 here.close()

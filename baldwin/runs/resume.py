@@ -9,6 +9,7 @@ from typing import Any
 
 from baldwin.config import RunConfig, load_config
 from baldwin.errors import ReplayError, RunDirectoryError, describe_exception
+from baldwin.processes import leave_script_in_worker
 from baldwin.runs.build import build
 from baldwin.runs.checkpoint import Checkpoint, newest_checkpoint, translate_disk_errors
 from baldwin.runs.directory import RunDirectory
@@ -30,7 +31,7 @@ MISFITS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeE
 MISSING = object()
 
 
-def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tuple[Run, list[str]]:
+def resume(path: Path | str, overrides: Sequence[str] = (), trust: bool = False) -> tuple[Run, list[str]]:
     """A run where it stopped: its newest good checkpoint, then the journal's tail; and warnings about what was not as expected.
 
     `trust`: import what the config names also if this user did not write it.
@@ -38,6 +39,8 @@ def resume(path: Path, overrides: Sequence[str] = (), trust: bool = False) -> tu
     Raises:
         RunDirectoryError: no such run, another process works on it, it is not trusted, or a file is of another run.
     """
+    leave_script_in_worker()
+    path = Path(path)
     directory = RunDirectory.find(path)
     old = directory.read_config()
     directory.require_trust(old, trust, RUNS_CODE)

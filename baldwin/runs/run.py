@@ -19,6 +19,7 @@ from baldwin.ops.statistics import iqm
 from baldwin.populations.groups import Groups
 from baldwin.populations.member import where_played
 from baldwin.populations.population import Population
+from baldwin.processes import leave_script_in_worker
 from baldwin.rollout import OwnWorkerJob
 from baldwin.runs.build import Parts, build, evaluation_jobs, with_groups
 from baldwin.runs.checkpoint import (
@@ -272,13 +273,14 @@ class Run:
         return line
 
 
-def start(config: RunConfig, out: Path | None = None) -> Run:
+def start(config: RunConfig, out: Path | str | None = None) -> Run:
     """A new run in a new directory."""
+    leave_script_in_worker()
     check_trackers(config.run.trackers)
     config = resolved(with_groups(config))
     parts = build(config)  # what cannot work is said before there is a directory
     config = config.model_copy(update={"algorithm": config.algorithm.resolved_for(parts.env_spec)})
-    directory = RunDirectory.create(config, out)
+    directory = RunDirectory.create(config, None if out is None else Path(out))
     if config.opponents:
         keep_policies(parts.opponents, directory.opponents)
     run = Run(directory, config, build(config, directory.states_of(config), opponents=parts.opponents))
