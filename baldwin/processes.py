@@ -116,7 +116,7 @@ def call_behind_the_world(work: Callable[[], T]) -> T:
 def _main_is_hidden() -> Iterator[None]:
     """multiprocessing does not see which script this is, and imports none."""
     main = sys.modules["__main__"]
-    before = {name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__}
+    before: dict[str, Any] = {name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__}
     main.__spec__ = None
     try:
         yield
