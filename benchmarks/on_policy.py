@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -24,7 +24,7 @@ from baldwin.networks import ActionMap
 from baldwin.ops.threads import cores
 from baldwin.rollout.exploration import random_actions
 from baldwin.rollout.opponent_policies import one_for_all
-from baldwin.runs.build import build
+from baldwin.runs.build import build, evaluation_jobs
 from baldwin.runs.loop import Told, loop
 from baldwin.runs.run import Run, start, train
 from benchmarks.learners import SB3
@@ -267,6 +267,36 @@ def parts_of_a_step(options: Sequence[str], seconds: float) -> dict[str, float]:
     return found | {"overhead": (ended - begun) / (last - first) - sum(found.values())}
 
 
+def collecting(repeats: int, count: int = 16, steps: int = 200) -> None:
+    """CPU time of an environment step: in segments of so many environments, in whole episodes of as many, in as many segments of one."""
+    rows = []
+    for env in ("Pendulum-v1", "HalfCheetah-v5"):
+        options = [f"algorithm.n_envs={count}", f"algorithm.block={count}", f"algorithm.rollout_length={steps}", "policy.hidden=[64,64]"]
+        found: dict[str, list[float]] = {"segments": [], "whole episodes": [], "one by one": []}
+        parts = {
+            width: build(load_config(algorithm="ppo", env=env, overrides=[*options, f"algorithm.block={width}"])) for width in (count, 1)
+        }
+        workers = {width: own.worker_spec() for width, own in parts.items()}
+        for shared in parts[count].algorithm.publish():
+            workers[count].receive(shared)
+        segments = {width: own.algorithm.ask(count // width) for width, own in parts.items()}
+        episodes = evaluation_jobs(0, replace(parts[count].env_spec, max_episode_steps=steps), parts[count].dim, count, seed=1)
+        for repeat in range(repeats + 1):
+            for name, worker, jobs in (
+                ("segments", workers[count], segments[count]),
+                ("whole episodes", workers[count], episodes),
+                ("one by one", workers[1], segments[1]),
+            ):
+                begun = time.process_time()
+                for job in jobs:
+                    job.run(worker)
+                if repeat:  # the first time makes the environments
+                    found[name].append((time.process_time() - begun) / (count * steps) * 1e6)
+        rows.append([env, *(spread(each, 1) for each in found.values())])
+    head = ["environment", *(f"{name}, us a step" for name in found)]
+    table(f"CPU time of an environment step with a policy of 64-64, {count} environments", head, rows)
+
+
 def bare_simulator(options: Sequence[str], seconds: float) -> float:
     """Steps/s of four copies of the environment, preprocessed as in training, with random actions."""
     config = run_config(options, "inline")
@@ -378,6 +408,7 @@ def scaling(repeats: int, seconds: float) -> None:
 
 def main(repeats: int, seconds: float) -> None:
     shares(seconds)
+    collecting(repeats)
     peers(repeats, seconds)
     pong(repeats, seconds)
     scaling(repeats, seconds)
