@@ -74,8 +74,9 @@ class Breeding(Population):
         if config.generational and self._all_planned():
             return None
         inherit = config.inheritance != "baldwinian"
-        missing = len(self.members) < self.parents_needed
-        if missing and number >= config.members and self._open:  # the first ones are on their way
+        pool = self.members if len(self.members) >= self.parents_needed else self.members + self.children  # until the first selection
+        missing = len(pool) < self.parents_needed
+        if missing and len(pool) + len(self._open) >= config.members:  # the first ones are on their way
             return None
         if missing or number < config.members:
             self._in_generation += 1
@@ -83,7 +84,7 @@ class Breeding(Population):
             return Plan(number, self.member_seed(number), drawn, START, steps=config.training_steps, inherit_training=inherit)
         self._in_generation += 1
         rng = self.rng(1, number)
-        first, second = self._parents(rng)
+        first, second = self._parents(pool, rng)
         return Plan(
             number,
             self.member_seed(number),
@@ -112,8 +113,8 @@ class Breeding(Population):
         return vary_weights(a, b, self._shapes, variation, rng)
 
     @abstractmethod
-    def _parents(self, rng: np.random.Generator) -> tuple[Member, Member]:
-        """Two members, the fitter one first."""
+    def _parents(self, pool: list[Member], rng: np.random.Generator) -> tuple[Member, Member]:
+        """Two of these members, the fitter one first."""
 
     def _on_round_finished(self, plan: Plan, child: Member) -> None:
         if child.state_sha256:
@@ -170,12 +171,12 @@ class NSGA2Population(Breeding):
     def _fitness(self, members: list[Member]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         return np.array([self.objectives_of(m) for m in members]).reshape(len(members), max(1, len(self._config.objectives)))
 
-    def _parents(self, rng: np.random.Generator) -> tuple[Member, Member]:
-        fitness = self._fitness(self.members)
+    def _parents(self, pool: list[Member], rng: np.random.Generator) -> tuple[Member, Member]:
+        fitness = self._fitness(pool)
         rank = pareto.non_dominated_sort(fitness)
         chosen = pareto.tournament(rank, pareto.crowding_distance(fitness, rank), 2, rng)
-        first, second = sorted(chosen.tolist(), key=lambda n: (rank[n], -self.members[n].score))
-        return self.members[first], self.members[second]
+        first, second = sorted(chosen.tolist(), key=lambda n: (rank[n], -pool[n].score))
+        return pool[first], pool[second]
 
     def _survivors(self, pool: list[Member], count: int) -> list[int]:
         fitness = self._fitness(pool)
@@ -213,14 +214,12 @@ class Genetic(Breeding):
 
     _config: GeneticConfig
 
-    def _parents(self, rng: np.random.Generator) -> tuple[Member, Member]:
-        size = min(self._config.tournament, len(self.members))
-        chosen = [max(rng.choice(len(self.members), size, replace=False).tolist(), key=self._fitness_at) for _ in range(2)]
-        first, second = sorted(chosen, key=self._fitness_at, reverse=True)
-        return self.members[first], self.members[second]
-
-    def _fitness_at(self, position: int) -> float:
-        return float(self.objectives_of(self.members[position])[0])
+    def _parents(self, pool: list[Member], rng: np.random.Generator) -> tuple[Member, Member]:
+        fitness = [float(self.objectives_of(m)[0]) for m in pool]
+        size = min(self._config.tournament, len(pool))
+        chosen = [max(rng.choice(len(pool), size, replace=False).tolist(), key=fitness.__getitem__) for _ in range(2)]
+        first, second = sorted(chosen, key=fitness.__getitem__, reverse=True)
+        return pool[first], pool[second]
 
     def _survivors(self, pool: list[Member], count: int) -> list[int]:
         fitness = np.array([self.objectives_of(m)[0] for m in pool])

@@ -183,7 +183,7 @@ class Groups(Population):
             state_sha256=member.state_sha256,
             before=member.hyperparameters,
             rounds=member.rounds,
-            copied=bool(member.state_sha256),  # episodes with players of the round before stay behind
+            leave_episodes=bool(member.state_sha256),  # episodes with players of the round before stay behind
         )
 
     def _sections_of(self, plan: Plan) -> Sections:

@@ -110,7 +110,7 @@ class League(Population):
             state_sha256=member.state_sha256,
             rounds=member.rounds,
             line_steps=member.line_steps,
-            copied=bool(member.state_sha256),  # episodes against players of the round before stay behind
+            leave_episodes=bool(member.state_sha256),  # episodes against players of the round before stay behind
             opponents=names,
             opponent_weights=weights,
         )

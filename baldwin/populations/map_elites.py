@@ -78,9 +78,9 @@ class MapElites(Breeding):
         low, high = zip(*self._config.descriptors.values(), strict=True)
         return int(archive.cell_index([[member.results[name] for name in names]], low, high, self._bins)[0])
 
-    def _parents(self, rng: np.random.Generator) -> tuple[Member, Member]:
-        first, second = rng.integers(len(self.members), size=2).tolist()
-        return self.members[first], self.members[second]
+    def _parents(self, pool: list[Member], rng: np.random.Generator) -> tuple[Member, Member]:
+        first, second = rng.integers(len(pool), size=2).tolist()
+        return pool[first], pool[second]
 
     def _child_steps(self, number: int) -> int:
         """None where chance says so."""

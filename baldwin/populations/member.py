@@ -80,8 +80,9 @@ class TrainMember:
     episodes: int
     evaluation_env: EnvConfig | None = None  # where members are compared: with the same weights of rewards for all; None: its own
     parent_sha256: str = ""  # the state that training begins from; "": from scratch
-    copied: bool = False  # the state is another member's: open episodes stay behind
+    leave_episodes: bool = False  # those that are open in the state stay behind: they are another member's, or another round's
     fresh_optimizer: bool = False
+    fresh_normalizer: bool = False
     files: StateFiles | None = None  # where states are; None: the parent's was shared, and the new one travels with the outcome
     params: NDArray[np.float32] | None = None  # of the policy, in place of those of the state: made by crossover or mutation
     weights: NDArray[np.float32] | None = None  # the same of everything that is trained
@@ -165,10 +166,13 @@ class TrainMember:
             state = self._parent_state(worker)["algorithm"]
             if self.sections.opponents:  # the players of this round, not those of the last
                 state["opponents"] = algorithm.state_dict()["opponents"]
+            if self.fresh_normalizer:  # segments that were given out are still played with the statistics of before
+                fresh = algorithm.state_dict()
+                state |= {name: fresh[name] for name in ("obs_moments", "rewards") if name in fresh}
             algorithm.load_state_dict(state)
             algorithm.reissue()
         if isinstance(algorithm, BaseAlgorithm):
-            if self.copied:
+            if self.leave_episodes:
                 algorithm.leave_episodes()
             if self.fresh_optimizer:
                 algorithm.reset_optimizer()

@@ -6,7 +6,6 @@ Hyper-parameters are part of the config that a member is built with, and never o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
@@ -49,8 +48,14 @@ class PBTConfig(PopulationConfig):
         "uniform", description="Which of the best is copied: any, or the one whose behaviour is farthest from the others'"
     )
     behaviour: list[str] = Field(default_factory=list, description="Results of the environment that make up the behaviour")
-    safe: bool = Field(False, description="A member that is significantly worse after a round goes back to where it was")
+    safe: bool = Field(
+        False,
+        description="A round whose result is significantly worse than the state that it began from, a copy's than the copied one, is taken back",
+    )
     optimizer: Literal["copy", "fresh"] = Field("copy", description="What a copy does with the moments of gradients")
+    normalizer: Literal["copy", "fresh"] = Field(
+        "copy", description="And with the statistics that observations, and rewards, are normalised by"
+    )
 
     @model_validator(mode="after")
     def _tests_need_returns(self) -> Self:
@@ -75,10 +80,15 @@ class PBT(Population):
         super().__init__(config, context)
         if config.optimizer == "fresh":
             self._check_members_can(lambda algorithm: algorithm.reset_optimizer(), "population.optimizer=fresh")
+        own = context.sections
+        if config.normalizer == "fresh" and not (own.policy.normalize_obs or getattr(own.algorithm, "normalize_reward", False)):
+            raise ConfigError(
+                "population.normalizer=fresh has no effect where nothing is normalised: set policy.normalize_obs, or leave it out"
+            )
         draw = self.rng(0)
         self.members = [Member(n, self.member_seed(n), pbt.resample(self.ranges, draw)) for n in range(config.members)]
         self._ready = list(range(config.members))  # members that wait for a worker
-        self._went_back: list[int] = []  # members that go on from an earlier state of their own
+        self._went_back: list[int] = []  # members whose last round was taken back
         self._numbers = {key: found for key, found in self.ranges.items() if not isinstance(found, Choice)}
         if config.explore == "pb2" and not self._numbers:
             raise ConfigError("population.explore=pb2 chooses numbers, and every range is a choice: leave it out, or search a number")
@@ -96,15 +106,17 @@ class PBT(Population):
         member = self.members[self._ready.pop(0)]
         if not member.rounds:
             return Plan(member.id, member.seed, member.hyperparameters, START)
+        went_back = member.id in self._went_back
+        self._went_back = [n for n in self._went_back if n != member.id]
+        new_seed = self.member_seed(self._config.members + self._planned)
         chosen = self._exploit(member.id)
         if chosen is None:
-            return self._continue(member)
-        other, number = self.members[chosen], self._planned
-        changed = self._explore(other)
+            return self._continue(member, new_seed if went_back else member.seed)
+        other = self.members[chosen]
         return Plan(
             member.id,
-            self.member_seed(self._config.members + number),
-            changed,
+            new_seed,
+            self._explore(other),
             COPY,
             parents=[other.id],
             state_sha256=other.state_sha256,
@@ -112,19 +124,20 @@ class PBT(Population):
             rounds=other.rounds,
             line_steps=other.line_steps,
             score_before=other.score,
+            parent=other.as_state() if self._config.safe else {},
             copied=True,
             fresh_optimizer=self._config.optimizer == "fresh",
+            fresh_normalizer=self._config.normalizer == "fresh",
         )
 
     def _all_planned(self) -> bool:
         return not self._ready
 
-    def _continue(self, member: Member) -> Plan:
-        went_back = member.id in self._went_back
-        self._went_back = [n for n in self._went_back if n != member.id]
+    def _continue(self, member: Member, seed: int) -> Plan:
+        """With another seed than its own after a round that was taken back: the same would only do the same again."""
         return Plan(
             member.id,
-            member.seed,
+            seed,
             member.hyperparameters,
             CONTINUE if member.state_sha256 else START,
             parents=[member.id],
@@ -133,7 +146,8 @@ class PBT(Population):
             rounds=member.rounds,
             line_steps=member.line_steps,
             score_before=member.score,
-            copied=went_back,
+            parent=member.as_state() if self._config.safe else {},
+            leave_episodes=seed != member.seed,
         )
 
     def _explore(self, other: Member) -> Hyperparameters:
@@ -183,25 +197,27 @@ class PBT(Population):
         return int(best[int(np.argmax(far))])
 
     def _on_round_finished(self, plan: Plan, child: Member) -> None:
-        before = self.members[plan.member]
         if self._config.explore == "pb2" and np.isfinite(child.score - plan.score_before):
             rounds, *places = self._place(plan)
             seen = [*self._changes, np.array([rounds, child.score - plan.score_before, *places])]
             self._changes = np.array(seen[-MAX_CHANGES:])
-        child.id = plan.member
-        both = self._config.safe and not plan.copied and np.isfinite(before.score) and np.isfinite(child.score)
-        if both and significantly_better(before.returns, child.returns, self._config.p_value):
-            child = replace(
-                before, seed=self.member_seed(self._config.members + self._planned)
-            )  # the same seed would only do the same again
+        if self._is_worse(plan, child):
+            child = Member.from_state(plan.parent)
             self._went_back.append(plan.member)
         elif not child.state_sha256:  # it failed: it counts as the worst, so that it copies another
             child.state_sha256, child.line_steps = plan.state_sha256, plan.line_steps
+        child.id = plan.member
         self.members[plan.member] = child
         self._ready.append(plan.member)
 
+    def _is_worse(self, plan: Plan, child: Member) -> bool:
+        """Whether the round made significantly worse what it began from, where such a round is taken back. One that failed is none."""
+        if not plan.parent or not (np.isfinite(plan.parent["score"]) and np.isfinite(child.score)):
+            return False
+        return significantly_better(plan.parent["returns"], child.returns, self._config.p_value)
+
     def state_dict(self) -> State:
-        """And the members that wait for a worker, or go on from an earlier state of their own, and the changes that pb2 learns from."""
+        """And the members that wait for a worker, those whose last round was taken back, and the changes that pb2 learns from."""
         return super().state_dict() | {"ready": self._ready, "went_back": self._went_back, "changes": self._changes}
 
     def load_state_dict(self, state: State) -> None:

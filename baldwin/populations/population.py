@@ -53,9 +53,12 @@ class Plan:
     rounds: int = 0  # of the line so far
     line_steps: int = 0  # environment steps of its training, likewise
     score_before: float = float("nan")  # of the state that it begins from
+    parent: State = field(default_factory=dict)  # the member that it begins from, where the round may be taken back
     steps: int | None = None  # default: those of the config
-    copied: bool = False
+    copied: bool = False  # the state is another member's
+    leave_episodes: bool = False  # those that are open in the state stay behind
     fresh_optimizer: bool = False
+    fresh_normalizer: bool = False
     params: NDArray[np.float32] | None = None
     weights: NDArray[np.float32] | None = None
     obs_moments: NDArray[np.float64] | None = None
@@ -231,8 +234,9 @@ class Population(BaseAlgorithm):
             evaluation_env=sections.env.model_copy(update={"reward_weights": base.env.reward_weights}),
             episodes=config.episodes,
             parent_sha256=plan.state_sha256,
-            copied=plan.copied,
+            leave_episodes=plan.copied or plan.leave_episodes,
             fresh_optimizer=plan.fresh_optimizer,
+            fresh_normalizer=plan.fresh_normalizer,
             files=self.files if context.shared_files else None,
             params=plan.params,
             weights=plan.weights,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import gymnasium
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from numpy.typing import ArrayLike
 from scipy import stats
 
 from baldwin.errors import ConfigError
@@ -74,86 +72,6 @@ def test_distribution_of_elites_by_hand() -> None:
     mean, std = elite_distribution([[0, 1, 0], [1, 1, 9]], std_floor=0.1)
     assert_array_equal(mean, [0.5, 1, 4.5])
     assert_array_equal(std, [0.5, 0.1, 1])  # population deviation 1/2; 0 raised to the floor; 4.5 cut at the cap
-
-
-def next_weights(
-    weights: ArrayLike, fitness: ArrayLike, rng: np.random.Generator, share: float = 0.3, std_floor: float = 0.0, elitism: int = 1
-) -> np.ndarray:
-    """A step of the cross-entropy method: the best keep their weights [N, D], all others draw theirs from the distribution of the elites."""
-    x = np.asarray(weights, np.float64)
-    elites = elite_indices(fitness, share)
-    mean, std = elite_distribution(x[elites], std_floor)
-    new = mean + std * rng.standard_normal(x.shape)
-    new[elites[:elitism]] = x[elites[:elitism]]
-    return new
-
-
-def test_with_one_elite_and_no_floor_everybody_is_its_copy() -> None:
-    weights = np.random.default_rng(0).normal(size=(6, 5))
-    new = next_weights(weights, [0, 1, 9, 3, 2, 1], np.random.default_rng(1), elitism=0)
-    assert_array_equal(new, np.tile(weights[2], (6, 1)))
-
-
-def test_the_best_keep_their_weights_and_place() -> None:
-    weights = np.random.default_rng(0).normal(size=(10, 4))
-    new = next_weights(weights, np.arange(10.0), np.random.default_rng(1), elitism=2, std_floor=0.1)
-    assert_array_equal(new[[8, 9]], weights[[8, 9]])
-    assert (new[:8] != weights[:8]).all()
-
-
-def test_new_weights_have_the_elites_moments() -> None:
-    weights = np.zeros((4000, 2))
-    weights[:2] = [[1, 5], [3, 5]]
-    fitness = np.where(np.arange(4000) < 2, 1.0, 0.0)
-    new = next_weights(weights, fitness, np.random.default_rng(0), share=2 / 4000, std_floor=0.25, elitism=0)
-    assert_allclose(new.mean(0), [2, 5], atol=0.05)
-    assert_allclose(new.std(0), [1, 0.25], rtol=0.05)
-
-
-def sphere(generations: int, std_floor: float, elitism: int) -> tuple[np.ndarray, list[float]]:
-    """The last population on -|x|^2 and the best fitness of each generation; all start from copies of one point, with noise."""
-    rng = np.random.default_rng(0)
-    weights, best = 1 + 0.3 * rng.standard_normal((20, 5)), []
-    for _ in range(generations):
-        fitness = -np.square(weights).sum(1)
-        best.append(float(fitness.max()))
-        weights = next_weights(weights, fitness, rng, std_floor=std_floor, elitism=elitism)
-    return weights, best
-
-
-def test_weight_cem_improves_on_a_sphere_and_elitism_never_loses_the_best() -> None:
-    _, best = sphere(60, std_floor=0.05, elitism=1)
-    assert (np.diff(best) >= 0).all()
-    assert best[0] < -1.5
-    assert best[-1] > -0.02
-
-
-def cartpole_return(weights: np.ndarray, seed: int) -> float:
-    """Of a linear policy, over at most 200 steps."""
-    env = gymnasium.make("CartPole-v1", max_episode_steps=200)
-    obs, _ = env.reset(seed=seed)
-    total, done = 0.0, False
-    while not done:
-        obs, reward, terminated, truncated, _ = env.step(int(weights @ obs > 0))
-        total, done = total + float(reward), terminated or truncated
-    return total
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_weight_cem_improves_linear_policies_in_cartpole(seed: int) -> None:
-    """Common seeds within a generation, new ones in the next; without any gradient."""
-    rng, means = np.random.default_rng(seed), []
-    weights = 0.1 * rng.standard_normal((12, 4))
-    for generation in range(8):
-        fitness = [cartpole_return(member, seed=generation) for member in weights]
-        means.append(np.mean(fitness))
-        weights = next_weights(weights, fitness, rng, std_floor=0.02)
-    assert np.mean(means[4:]) > max(100, 2 * means[0])
-
-
-def test_only_the_floor_keeps_the_variance() -> None:
-    assert sphere(150, std_floor=0.0, elitism=0)[0].std(0).max() < 1e-3
-    assert sphere(150, std_floor=0.05, elitism=0)[0].std(0).min() > 0.02
 
 
 def test_the_least_selected_is_removed_when_it_is_far_behind() -> None:

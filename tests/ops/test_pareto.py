@@ -134,16 +134,12 @@ def test_refusals(call: Callable[[], object], says: str) -> None:
         call()
 
 
-# Whole fronts: the test problems of Zitzler, Deb & Thiele 2000 and Deb et al. 2002, which are minimised.
+# Whole fronts: test problems of Zitzler, Deb & Thiele 2000 and Deb et al. 2002, which are minimised. ZDT1 and DTLZ2 are with the tests of populations.
 
 
 def zdt(x: np.ndarray, shape: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
     first, distance = x[:, 0], 1 + 9 * x[:, 1:].mean(1)
     return np.column_stack([first, distance * shape(first / distance, first)])
-
-
-def zdt1(x: np.ndarray) -> np.ndarray:
-    return zdt(x, lambda ratio, first: 1 - np.sqrt(ratio))
 
 
 def zdt2(x: np.ndarray) -> np.ndarray:
@@ -152,12 +148,6 @@ def zdt2(x: np.ndarray) -> np.ndarray:
 
 def zdt3(x: np.ndarray) -> np.ndarray:
     return zdt(x, lambda ratio, first: 1 - np.sqrt(ratio) - ratio * np.sin(10 * np.pi * first))
-
-
-def dtlz2(x: np.ndarray) -> np.ndarray:
-    distance = 1 + np.square(x[:, 2:] - 0.5).sum(1)
-    a, b = x[:, :2].T * np.pi / 2
-    return distance[:, None] * np.column_stack([np.cos(a) * np.cos(b), np.cos(a) * np.sin(b), np.sin(a)])
 
 
 def dtlz1(x: np.ndarray) -> np.ndarray:
@@ -187,32 +177,19 @@ def nsga2(problem: Callable[[np.ndarray], np.ndarray], size: int, population: in
 @pytest.mark.parametrize(
     ("problem", "volume"),
     [
-        (zdt1, 0.1 + 2 / 3 + 0.11),  # the front 1 - sqrt(x), below (1.1, 1.1): 0.1 + 2/3 over [0, 1], and 0.11 beside it
-        (zdt2, 0.1 + 1 / 3 + 0.11),
+        (zdt2, 0.1 + 1 / 3 + 0.11),  # the front 1 - x^2, below (1.1, 1.1): 0.1 + 1/3 over [0, 1], and 0.11 beside it
         (zdt3, 1.33171),  # pymoo 0.6.2: HV of ZDT3().pareto_front(5000)
     ],
 )
 def test_nsga2_reaches_the_front_of_zdt(problem: Callable[[np.ndarray], np.ndarray], volume: float) -> None:
-    """30 variables, 15,000 evaluations. With the same budget pymoo's NSGA2 has 0.863, 0.530 and 1.324."""
+    """30 variables, 15,000 evaluations. With the same budget pymoo's NSGA2 has 0.530 and 1.324."""
     fitness = nsga2(problem, size=30, population=60, generations=250, seed=0)
     assert (non_dominated_sort(fitness) == 0).all()
     assert 0.97 * volume < hypervolume(fitness, [-1.1, -1.1]) <= volume
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_nsga2_reaches_the_front_of_dtlz2(seed: int) -> None:
-    """The front is the unit sphere's octant: below (1.1, 1.1, 1.1) there are 1.331 - pi / 6 = 0.807, of which a hundred points cover 0.7.
-
-    With 6,000 evaluations of 60 individuals pymoo's NSGA2 gets 0.65 to 0.68; here they are 15,000 of 100.
-    """
-    fitness = nsga2(dtlz2, size=12, population=100, generations=150, seed=seed)
-    assert np.linalg.norm(fitness, axis=1) == pytest.approx(1, abs=0.1)
-    assert 0.67 < hypervolume(fitness, [-1.1] * 3) < 1.331 - np.pi / 6
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_nsga2_passes_the_local_fronts_of_dtlz1(seed: int) -> None:
+def test_nsga2_passes_the_local_fronts_of_dtlz1() -> None:
     """Objectives that sum to 0.5; of the volume below (0.55, 0.55, 0.55), the points of the front cover all but a tenth."""
-    fitness = nsga2(dtlz1, size=7, population=92, generations=400, seed=seed)
+    fitness = nsga2(dtlz1, size=7, population=92, generations=400, seed=0)
     assert np.median(-fitness.sum(1)) == pytest.approx(0.5, abs=0.01)
     assert 0.88 < hypervolume(fitness, [-0.55] * 3) / (0.55**3 - 0.5**3 / 6) < 1

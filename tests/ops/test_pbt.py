@@ -1,4 +1,4 @@
-"""Ranges of hyper-parameters, PBT's rules, and the toy problem of its paper."""
+"""Ranges of hyper-parameters, and PBT's rules."""
 
 from __future__ import annotations
 
@@ -151,46 +151,3 @@ def test_resampling() -> None:
     assert all(RANGES[name].contains(value) for name, value in first.items())
     backwards = dict(reversed(RANGES.items()))
     assert resample(backwards, np.random.default_rng(1)) == first  # the order of the mapping does not matter
-
-
-# Figure 2 of the paper: maximise Q = 1.2 - theta0^2 - theta1^2 by ascent on 1.2 - h0 theta0^2 - h1 theta1^2.
-
-START, H = np.full((2, 2), 0.9), np.eye(2)
-H_RANGES: dict[str, Range] = {"h0": Uniform(0, 1), "h1": Uniform(0, 1)}
-
-
-def q(theta: np.ndarray) -> np.ndarray:
-    return np.asarray(1.2 - np.square(theta).sum(-1))
-
-
-def toy(seed: int, exploits: bool, explores: bool, arrivals: int = 400, steps: int = 5, lr: float = 0.01) -> np.ndarray:
-    """Q of both members at the end. They finish their training in random order, as in asynchronous PBT: in step with each other they would
-    always be equally good, and nobody copies an equal."""
-    rng, theta, h = np.random.default_rng(seed), START.copy(), H.copy()
-    for _ in range(arrivals):
-        member = int(rng.integers(2))
-        for _ in range(steps):
-            theta[member] -= lr * 2 * h[member] * theta[member]
-        other = truncation(q(theta), member, rng) if exploits else None
-        if other is None:
-            continue
-        theta[member] = theta[other]
-        if explores:  # zero times a factor is zero, so that some values have to be drawn anew
-            found = explore({"h0": h[other, 0], "h1": h[other, 1]}, H_RANGES, rng, resample_probability=0.5)
-            h[member] = found["h0"], found["h1"]
-    return q(theta)
-
-
-def test_fixed_members_of_the_toy_stay_at_0_4() -> None:
-    assert q(START) == pytest.approx(1.2 - 2 * 0.81)
-    assert toy(0, exploits=False, explores=False) == pytest.approx(1.2 - 0.81, abs=1e-3)
-
-
-def test_a_population_that_only_copies_weights_solves_the_toy() -> None:
-    """Each member keeps its own h and goes on from the other's theta, so that both parameters become zero in turn."""
-    assert toy(0, exploits=True, explores=False).max() > 1.0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_pbt_solves_the_toy(seed: int) -> None:
-    assert toy(seed, exploits=True, explores=True).max() == pytest.approx(1.2, abs=0.05)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from baldwin.populations.config import PopulationContext
 from baldwin.populations.evolver import Evolver, EvolverConfig
@@ -27,11 +30,13 @@ def make(folder: Path, **settings: Any) -> Evolver:
     return Evolver(config, PopulationContext(sections_of(config_of("ppo")), 1, folder, True, 1))
 
 
-def outcome_of(evolver: Evolver, folder: Path, job: TrainMember, score: float, value: float) -> Outcome:
-    """What comes of a round: weights and statistics that all have this value; a score of NaN: it failed."""
+def outcome_of(
+    evolver: Evolver, folder: Path, job: TrainMember, score: float, value: float, weights: NDArray[np.float32] | None = None
+) -> Outcome:
+    """What comes of a round: weights, unless they are given, and statistics that all have this value; a score of NaN: it failed."""
     if np.isnan(score):
         return Outcome(job.ticket, float("nan"), reason="the wheel came off")
-    weights = np.full(len(evolver._distribution.mean), np.float32(value))
+    weights = np.full(len(evolver._distribution.mean), np.float32(value)) if weights is None else weights
     state = {"weights": weights, "policy": {"obs_moments": np.full(9, np.float32(value)), "n": job.ticket}}
     name = StateFiles(folder).write(pack_state(state))
     arrays = {STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8), RETURNS: np.full(2, score)}
@@ -98,6 +103,54 @@ def test_a_single_elite_has_the_deviation_of_the_floor(tmp_path: Path) -> None:
     drawn = np.stack([job.weights for job in round_of(evolver, tmp_path, SCORES) if job.weights is not None])
     assert drawn.std() == pytest.approx(0.25, abs=1.5 / drawn.size**0.5)
     assert drawn.mean() == pytest.approx(1.0, abs=1.5 / drawn.size**0.5)
+
+
+def climb(folder: Path, score: Callable[[NDArray[np.float32], int], float], rounds: int, std_floor: float) -> list[list[float]]:
+    """The scores of each round of members whose training changes no weight; `score` of weights and the number of the round."""
+    evolver = make(folder, members=12, elites=0.3, search={}, std_floor=std_floor)
+    weights, found = [np.zeros(0, np.float32)] * 12, []
+    for number in range(rounds):
+        jobs = ask_all(evolver)
+        for job in jobs:
+            weights[job.member] = weights[job.member] if job.weights is None else job.weights
+        found.append([score(weights[job.member], number) for job in jobs])
+        evolver.tell([outcome_of(evolver, folder, job, told, 0, weights[job.member]) for job, told in zip(jobs, found[-1], strict=True)])
+    assert np.std(weights, 0).min() > std_floor / 10  # the floor keeps them apart
+    return found
+
+
+def test_the_evolver_climbs_a_sphere_without_any_gradient_and_never_loses_the_best(tmp_path: Path) -> None:
+    found = climb(tmp_path, lambda weights, _: -float(np.square(weights[:5] - 1).sum()), 16, std_floor=0.2)
+    best = np.max(found, 1)
+    assert (np.diff(best) >= 0).all()
+    assert best[0] < -4
+    assert best[-1] > -0.4
+
+
+def cartpole_return(weights: NDArray[np.float32], seed: int) -> float:
+    """Of a linear policy, over at most 200 steps."""
+    env = gymnasium.make("CartPole-v1", max_episode_steps=200)
+    obs, _ = env.reset(seed=seed)
+    total, done = 0.0, False
+    while not done:
+        obs, reward, terminated, truncated, _ = env.step(int(weights[:4] @ obs > 0))
+        total, done = total + float(reward), terminated or truncated
+    return total
+
+
+def test_the_evolver_finds_a_linear_policy_for_cartpole_without_any_gradient(tmp_path: Path) -> None:
+    """Common seeds within a round, new ones in the next."""
+    means = np.mean(climb(tmp_path, cartpole_return, 10, std_floor=0.2), 1)
+    assert np.mean(means[5:]) > max(100, 2 * means[0])
+
+
+def test_with_one_elite_and_no_floor_everybody_is_a_copy_of_the_best(tmp_path: Path) -> None:
+    evolver = make(tmp_path, elites=0.1, elitism=0, std_floor=0)
+    jobs = ask_all(evolver)
+    drawn = np.random.default_rng(0).normal(size=(6, len(evolver._distribution.mean))).astype(np.float32)
+    evolver.tell([outcome_of(evolver, tmp_path, job, SCORES[job.member], 0, drawn[job.member]) for job in jobs])
+    for job in ask_all(evolver):
+        np.testing.assert_array_equal(job.weights, drawn[1])  # type: ignore[arg-type]
 
 
 def test_who_fails_is_replaced_at_once_and_the_others_do_not_wait_for_it(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_copy_leaves_the_originals_episodes_and_learns_by_its_own_seed(tmp_pat
     (first,) = job(sections, tmp_path).run(None)  # type: ignore[arg-type]
     hashes = {
         state_of(job(sections, tmp_path, parent_sha256=state_of(first), **changes).run(None)[0])  # type: ignore[arg-type]
-        for changes in ({}, {"copied": True, "seed": 6}, {"copied": True, "seed": 7}, {"fresh_optimizer": True})
+        for changes in ({}, {"leave_episodes": True, "seed": 6}, {"leave_episodes": True, "seed": 7}, {"fresh_optimizer": True})
     }
     assert len(hashes) == 4
 
@@ -216,7 +216,7 @@ def test_every_algorithm_can_be_changed_between_rounds_or_is_refused(algorithm: 
     build(config_of(algorithm, population, "population.members=2"))
     sections, folder, name = trained(algorithm)
     before = StateFiles(folder).load(name)
-    changes: dict[str, Any] = {"copied": {"copied": True, "seed": 6}, "fresh": {"fresh_optimizer": True}}.get(case, {})
+    changes: dict[str, Any] = {"copied": {"leave_episodes": True, "seed": 6}, "fresh": {"fresh_optimizer": True}}.get(case, {})
     if case in ("params", "weights"):
         changes = {case: before[case] + np.float32(0.5)}
         (placed,) = job(sections, folder, parent_sha256=name, steps=0, episodes=1, **changes).run(None)  # type: ignore[arg-type]
@@ -228,6 +228,20 @@ def test_every_algorithm_can_be_changed_between_rounds_or_is_refused(algorithm: 
         for more in ({}, changes)
     )
     assert state_of(again) != state_of(changed) != name
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac", "es", "cem-rl"])
+def test_a_fresh_normalizer_knows_only_what_the_copy_has_seen(algorithm: str, tmp_path: Path) -> None:
+    """Of observations, and of rewards where those are scaled."""
+    options = ["policy.normalize_obs=true", *(["algorithm.normalize_reward=true"] if algorithm == "ppo" else [])]
+    sections = sections_of(config_of(algorithm, *options))
+    (first,) = job(sections, tmp_path, steps=200).run(None)  # type: ignore[arg-type]
+    copy = job(sections, tmp_path, parent_sha256=state_of(first), leave_episodes=True, seed=6, steps=1)
+    for fresh in (False, True):
+        (found,) = replace(copy, fresh_normalizer=fresh).run(None)  # type: ignore[arg-type]
+        state = StateFiles(tmp_path).load(state_of(found))["algorithm"]
+        counts = [state["obs_moments"][0], *(state["rewards"]["moments"][:1] if algorithm == "ppo" else [])]
+        assert set(counts) == {found.env_steps + (0 if fresh else first.env_steps)}
 
 
 @pytest.mark.parametrize("change", ["weights", "fresh"])
@@ -403,7 +417,7 @@ def copy_of_a_trained_member(algorithm: str, folder: Path, values: dict[str, Any
     """The job of a member that has copied another one's state, with other values of config keys."""
     sections = sections_of(config_of(algorithm, *options))
     (original,) = job(sections, folder).run(None)  # type: ignore[arg-type]
-    return job(with_hyperparameters(sections, values), folder, parent_sha256=state_of(original), copied=True, seed=6, steps=1)
+    return job(with_hyperparameters(sections, values), folder, parent_sha256=state_of(original), leave_episodes=True, seed=6, steps=1)
 
 
 @pytest.mark.parametrize(
