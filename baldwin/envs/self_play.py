@@ -39,6 +39,7 @@ class SelfPlayEnvs:
         self.deciding = np.ones(width, np.bool_)
         first = make_world()
         self._names = [player.name for player in first.players] if players == "all" or not players else list(players)
+        self.match_size = len(self._names)
         self._worlds = [first, *(make_world() for _ in range(width // len(self._names) - 1))]
         self._others = others
         self._asked = [*self._names, *(name for other in others for name in other.names)]
@@ -74,6 +75,7 @@ class SelfPlayEnvs:
         self._whole_matches(ids)
         turns = [self._turn(lane) for lane in ids.tolist()]
         chosen = {turn: action for turn, action, lane in zip(turns, actions, ids.tolist(), strict=True) if self.deciding[lane]}
+        chosen = {turn: action for turn, action in chosen.items() if not self._failed(turn.match)}
         found = self._go_on(chosen, ids)
         waiting = Step(np.zeros(max(1, len(self._spec.rewards))), elapsed=0)
         steps = []

@@ -167,7 +167,8 @@ class VectorEnv(Protocol):
     """Copies of one environment. Episode k of a copy is a pure function of (its seed, k, the actions).
 
     Equal seeds give equal starts in any two copies: that is how common random numbers are made. One that knows more of an episode than its
-    rewards also has `result(copy) -> map of numbers`, after the episode's end and before the next reset.
+    rewards also has `result(copy) -> map of numbers`, after the episode's end and before the next reset. One whose copies are the players of
+    matches has `match_size`, how many of them are neighbours in a match: they are reset together.
     """
 
     width: int

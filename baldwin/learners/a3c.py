@@ -22,7 +22,7 @@ from baldwin.learners.policy_gradient_algorithm import MAX_JOB_PARAMS, STEP_ARRA
 from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR
 from baldwin.ops.moments import Moments
-from baldwin.rollout import ACTOR, LATENCIES, MEMORY, REPLACED, CollectJob
+from baldwin.rollout import ACTOR, CUT, LATENCIES, MEMORY, REPLACED, CollectJob
 from baldwin.types import Job, Metrics, Outcome, Shared, State, Worker
 
 LEARNER = "learner"
@@ -113,7 +113,7 @@ class GradientJob:
         if not experience.steps:
             raise EnvironmentFailure("no player's decision was answered within a segment: raise algorithm.rollout_length")
         gradient, metrics = learner.segment_gradient(experience)
-        arrays = {name: collected.arrays[name] for name in (*STEP_ARRAYS, MEMORY, LATENCIES, REPLACED) if name in collected.arrays}
+        arrays = {name: collected.arrays[name] for name in (*STEP_ARRAYS, MEMORY, LATENCIES, REPLACED, CUT) if name in collected.arrays}
         arrays |= {METRIC + name: np.array(value) for name, value in metrics.items()}
         derived = {GRADIENT: gradient} if gradient.size > MAX_JOB_PARAMS else {}
         arrays |= {} if derived else {GRADIENT: gradient}

@@ -15,7 +15,7 @@ from baldwin.networks import ObservationBuffer
 from baldwin.observations import Observation, ObservationSpec
 from baldwin.opponents import SCRIPT, UNTOLD, WIN, game_score
 from baldwin.ops.statistics import latency_percentiles, return_stats
-from baldwin.rollout import LATENCIES, OBS, REPLACED, EpisodePosition
+from baldwin.rollout import FAILED, LATENCIES, OBS, REPLACED, UNBEGUN, EpisodePosition
 from baldwin.types import Arrays, Metrics, State
 
 EMPTY_STATS = ("return_mean", "return_std", "return_min", "return_max", "episode_length", "q_bias")
@@ -52,6 +52,7 @@ class EpisodeTracker:
         self._empty_actions, self._learner, self._obs_spec = empty_actions, learner, obs_spec
         self._open = [OpenEpisode() for _ in range(n_envs)]
         self._finished: list[FinishedEpisode] = []
+        self._failed = 0  # episodes that failed, or did not begin, in this epoch
         self._last_stats: Metrics = {name: 0.0 for name in EMPTY_STATS if learner or name != "q_bias"}
         self._latencies: list[NDArray[np.float32]] = []  # of live worlds, in this epoch
         self._replaced = 0
@@ -79,6 +80,11 @@ class EpisodeTracker:
                 self.on_end(n, self._open[n].number, None)
             self._begin_next(n)
 
+    def _fail(self, n: int) -> None:
+        """The open episode failed: it counts neither as a return nor as a game."""
+        self._failed += 1
+        self.drop_episodes([n])
+
     def _begin_next(self, n: int) -> None:
         self._open[n] = OpenEpisode(self._open[n].number + 1, memory=np.zeros_like(self._open[n].memory))
 
@@ -89,12 +95,12 @@ class EpisodeTracker:
             self._replaced += int(arrays[REPLACED])
 
     def add_segments(self, envs: Sequence[int], arrays: Arrays) -> None:
-        """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated and truncated, and who won."""
+        """Follow these environments through a segment each: rows [L, T, ...] of action, reward, terminated, truncated, who won and what failed."""
         ends = np.any(arrays["terminated"] | arrays["truncated"], axis=1).tolist()
         totals = arrays["reward"].sum(1, dtype=np.float64).tolist()
         actions = arrays["action"].copy()
         for row, env in enumerate(envs):
-            if ends[row]:
+            if ends[row] or UNBEGUN in arrays:
                 self.add_steps(env, {name: array[row] for name, array in arrays.items()})
                 continue
             episode = self._open[env]
@@ -112,7 +118,10 @@ class EpisodeTracker:
         """
         gamma = self._learner.config.gamma if self._learner else 1.0
         ended = rows["terminated"] | rows["truncated"]
+        failed, unbegun = rows.get(FAILED, np.zeros_like(ended)), rows.get(UNBEGUN, np.zeros(len(ended) + 1, np.int64))
         for start, stop in pairwise([0, *(np.flatnonzero(ended) + 1).tolist(), len(ended)]):
+            for _ in range(int(unbegun[start])):
+                self._fail(env)
             if start == stop:
                 continue
             episode, reward = self._open[env], rows["reward"][start:stop].astype(np.float64)
@@ -128,6 +137,9 @@ class EpisodeTracker:
             episode.last_index = last_index
             if ended[stop - 1]:
                 last_obs = next(final_obs) if final_obs else None
+                if failed[stop - 1]:
+                    self._fail(env)
+                    continue
                 truncated_at = last_obs if rows["truncated"][stop - 1] else None
                 self._finished.append(FinishedEpisode(episode.total_reward, episode.length, self._q_bias(episode, truncated_at)))
                 if self.on_end:
@@ -146,7 +158,8 @@ class EpisodeTracker:
         if self._latencies:
             self._last_stats |= latency_percentiles(np.concatenate(self._latencies).tolist()) | {REPLACED: float(self._replaced)}
         self._latencies, self._replaced = [], 0
-        return self._last_stats | {"episodes": float(count)}
+        failed, self._failed = self._failed, 0
+        return self._last_stats | {"episodes": float(count), "failed_episodes": float(failed)}
 
     def state_dict(self) -> State:
         """Open episodes with their actions, and the epoch's statistics so far."""
@@ -156,6 +169,7 @@ class EpisodeTracker:
             "last_stats": self._last_stats,
             "latencies": np.concatenate(self._latencies) if self._latencies else np.zeros(0, np.float32),
             "replaced": self._replaced,
+            "failed": self._failed,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -165,6 +179,7 @@ class EpisodeTracker:
         self._last_stats = dict(state["last_stats"])
         self._latencies = [np.array(own) for own in (state.get("latencies", ()),) if len(own)]
         self._replaced = int(state.get("replaced", 0))
+        self._failed = int(state.get("failed", 0))
 
     def _actions(self, env: int) -> NDArray[Any]:
         episode = self._open[env]

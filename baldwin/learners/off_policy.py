@@ -32,7 +32,20 @@ from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.opponents import WIN, OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
 from baldwin.replay import ELAPSED, LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
-from baldwin.rollout import DECIDED, MEMORY, NEXT_OBS, OBS, Amount, CollectJob, Exploration, final_observations, transitions
+from baldwin.rollout import (
+    DECIDED,
+    FAILED,
+    MEMORY,
+    NEXT_OBS,
+    OBS,
+    UNBEGUN,
+    Amount,
+    CollectJob,
+    Exploration,
+    final_observations,
+    is_lost,
+    transitions,
+)
 from baldwin.rollout.novelty import Novelty
 from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_state, outcome_state
 
@@ -250,10 +263,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if self._seating and (mixture := kept_mixture(self._actors[outcome.ticket])):
             self._seating.acted_with = mixture
         self._count_failure(outcome, self._config, EnvironmentFailure, "collecting")
-        self._epoch_failures += bool(outcome.reason)
+        self._epoch_failures += is_lost(outcome)
         if not outcome.failed:
             self._store(outcome)
-        if outcome.reason:  # the whole segment, or what came after the steps that it has
+        if is_lost(outcome):
             self._drop_episodes(self._envs_of(outcome.ticket))
         if outcome.failed:
             return None
@@ -280,7 +293,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             last = self._add_to_replay(steps, after) if len(steps["reward"]) else after
             if takes_turns and len(steps["reward"]):
                 self._open_decisions.stored(env, last, ended=bool(steps["terminated"][-1] | steps["truncated"][-1]))
-            told = {WIN: arrays[WIN][n]} if WIN in arrays else {}
+            told = {name: arrays[name][n] for name in (WIN, FAILED, UNBEGUN) if name in arrays}
             self._tracker.add_steps(env, rows | told, last, final_obs, valued=not takes_turns)
             if self._memory_size:
                 self._tracker.remember(env, arrays[MEMORY][n])

@@ -20,7 +20,7 @@ from baldwin.networks import make_network
 from baldwin.observations import VECTOR
 from baldwin.opponents import WIN, OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
-from baldwin.rollout import ACTOR, MEMORY, CollectJob
+from baldwin.rollout import ACTOR, FAILED, MEMORY, UNBEGUN, CollectJob, is_lost
 from baldwin.types import (
     Arrays,
     Metrics,
@@ -33,7 +33,7 @@ from baldwin.types import (
 
 MAX_JOB_PARAMS = 100_000  # larger actors are shared once per version instead of travelling with every job
 COLLECTING = "collecting"
-STEP_ARRAYS = ("action", "reward", "terminated", "truncated", WIN)
+STEP_ARRAYS = ("action", "reward", "terminated", "truncated", WIN, FAILED, UNBEGUN)
 
 
 class OnPolicyConfig(PolicyGradientConfig, FailureLimits):
@@ -174,7 +174,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             experience = None
         if self._rewards and experience:
             experience = self._rewards.scale(experience, self._envs_of(stream), self._config.reward_clip)
-        if self._rewards and outcome.reason:
+        if self._rewards and is_lost(outcome):
             self._rewards.forget(self._envs_of(stream))
         if experience is None:
             return None
@@ -183,18 +183,18 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         return experience
 
     def _follow(self, stream: int, outcome: Outcome, actor_version: int) -> None:
-        """Where the environments of a stream are after a segment; episodes are given up where it failed."""
+        """Where the environments of a stream are after a segment; episodes are given up where it failed, or was cut short."""
         if self._seating and (mixture := kept_mixture(self._actors[actor_version])):
             self._seating.acted_with = mixture
         self._count_failure(outcome, self._config, EnvironmentFailure, COLLECTING)
-        self._epoch_failures += bool(outcome.reason)
+        self._epoch_failures += is_lost(outcome)
         arrays, envs = outcome.arrays, self._envs_of(stream)
         if not outcome.failed:
             self._tracker.add_segments(envs, {name: arrays[name] for name in STEP_ARRAYS if name in arrays})
             self._tracker.add_latencies(arrays)
             for row, env in enumerate(envs if MEMORY in arrays else ()):
                 self._tracker.remember(env, arrays[MEMORY][row])
-        if outcome.reason:
+        if is_lost(outcome):
             self._tracker.drop_episodes(envs)
 
     def _count_update(self, steps: int, metrics: Metrics, updates: int) -> Metrics | None:

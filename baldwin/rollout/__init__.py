@@ -8,7 +8,9 @@ from baldwin.rollout.reference import reference_batch
 from baldwin.rollout.results import RESULT, RETURN, mean_results, weigh_objectives
 from baldwin.rollout.segments import (
     ACTOR,
+    CUT,
     DECIDED,
+    FAILED,
     FINAL_OBS,
     LATENCIES,
     MEMORY,
@@ -17,18 +19,22 @@ from baldwin.rollout.segments import (
     REPLACED,
     START_MEMORY,
     START_OBS,
+    UNBEGUN,
     CollectJob,
     EpisodePosition,
     env_seed,
     episode_seed,
     final_observations,
+    is_lost,
     transitions,
 )
 from baldwin.rollout.worker import RolloutWorker, WorkerSpec
 
 __all__ = [
     "ACTOR",
+    "CUT",
     "DECIDED",
+    "FAILED",
     "FINAL_OBS",
     "LATENCIES",
     "MEMORY",
@@ -39,6 +45,7 @@ __all__ = [
     "RETURN",
     "START_MEMORY",
     "START_OBS",
+    "UNBEGUN",
     "Amount",
     "CollectJob",
     "EpisodePosition",
@@ -52,6 +59,7 @@ __all__ = [
     "env_seed",
     "episode_seed",
     "final_observations",
+    "is_lost",
     "mean_results",
     "reference_batch",
     "transitions",

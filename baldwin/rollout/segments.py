@@ -3,6 +3,9 @@
 An environment in the middle of an episode cannot be saved. But an episode is a pure function of its seed and its
 actions, so a job says which episode each environment is in and which actions it has taken: a worker whose environments
 are there continues them, any other one takes those actions again first. That makes a segment a pure function of its job.
+
+An episode that fails ends with a step of which nothing came: no reward, truncated, and the observation is the one before. The next episode of that
+environment begins, and the others go on.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baldwin.envs import LiveEnv, OpponentEnv, StepResult, TurnEnv, VectorEnv
+from baldwin.envs import Ids, LiveEnv, OpponentEnv, StepResult, TurnEnv, VectorEnv
 from baldwin.errors import EnvironmentFailure
 from baldwin.networks import (
     ActionDistribution,
@@ -28,7 +31,7 @@ from baldwin.networks import (
     make_sampler,
     to_environment,
 )
-from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec
+from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
 from baldwin.opponents import SCRIPT, UNTOLD, WIN, Mixture, told_win
 from baldwin.ops import seeds
 from baldwin.rollout.episodes import NOT_FINITE, NOTHING_LEGAL, find_bad
@@ -39,10 +42,14 @@ from baldwin.types import Arrays, Outcome, Worker
 OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_obs/"
 MEMORY, START_MEMORY, MEMORIES, DECIDED = "memory", "start_memory", "memories", "decided"
 """Names, or prefixes of names, of a segment's arrays."""
+FAILED, UNBEGUN, CUT = "failed", "unbegun", "cut"
+"""Names of a segment's arrays where episodes failed: those that failed with a step [L, T]; how many did not begin before a step, or after the
+last one [L, T + 1]; [] if the segment ends there for all of its environments."""
 LATENCIES, REPLACED = "latencies", "replaced_turns"
 """Names of a segment's arrays in live worlds: seconds [n] from turns to their actions, and turns [] that took the place of unanswered ones."""
 NO_EPISODE = -1
 UNKNOWN_STEPS = 128  # for which there is space at first in an episode that is collected whole
+BEGINS = 5  # of one environment in a row that fail, until its segment ends
 LOST = "a match of a live world was lost with the worker that played it"
 ACTOR = "actor"
 """The key under which the parameters that act are shared, where they are too large to travel with every job."""
@@ -128,14 +135,19 @@ def episode_seed(seed: int, env: int, episode: int) -> NDArray[np.int64]:
 
 
 class RunningEnvs:
-    """Environments side by side, where each is in its episode, and what the policy sees of it."""
+    """Environments side by side, where each is in its episode, and what the policy sees of it.
 
-    def __init__(self, envs: VectorEnv, obs_spec: ObservationSpec, live: bool = False) -> None:
+    An episode that fails ends there: its last step earned nothing, and shows what the one before showed. Its match has the same fate.
+    """
+
+    def __init__(self, envs: VectorEnv, obs_spec: ObservationSpec, act: ActionMap, live: bool = False) -> None:
         """`live`: they have a clock of their own, so that nobody can bring them to where others were."""
-        self.envs, self._live = envs, live
+        self.envs, self._act, self._live = envs, act, live
+        self._match_size = getattr(envs, "match_size", 1)
         self.ids = np.arange(envs.width, dtype=np.int32)
         self.episode = np.full(envs.width, NO_EPISODE, np.int64)
         self.elapsed = np.zeros(envs.width, np.int64)
+        self.failures: dict[int, str] = {}  # environment -> why its episode failed with the last step, or did not begin
         self.seen = ObservationBuffer(obs_spec, envs.width)
         self.newest: Observation = obs_spec.empty(envs.width)  # without earlier frames
         if VECTOR in self.newest:
@@ -162,58 +174,107 @@ class RunningEnvs:
         if self._live and lengths.any():
             raise EnvironmentFailure(LOST)
         own_seeds, episodes = job.seeds()
+        self.failures = {}
         self.envs.open(own_seeds, episodes)
-        self.begin(self.ids, episodes, [position.opponent for position in job.positions] if job.opponents else None)
+        self.begin(self.ids, episodes, job, [position.opponent for position in job.positions] if job.opponents else None)
+        self._raise_if(bool((self.episode != episodes)[lengths > 0].any()))
         for t in range(int(lengths.max(initial=0))):
             ids = self.ids[lengths > t]
             self.step(job.to_environment(act, np.stack([job.positions[n].actions[t] for n in ids.tolist()])), ids)
+            self._raise_if(bool(self.failures))
         return int(lengths.sum())
 
+    def _raise_if(self, failed: bool) -> None:
+        if failed:
+            raise EnvironmentFailure(next(iter(self.failures.values())))
+
     def wins(self, over: NDArray[np.int32]) -> NDArray[np.float32]:
-        """What the world tells of who won in these environments [L], whose episodes are over; UNTOLD for the others."""
+        """What the world tells of who won in these environments [L], whose episodes are over; UNTOLD for the others, and for failed ones."""
         tell: Callable[[int], Mapping[str, Any]] = getattr(self.envs, "result", lambda index: {})
         found = np.full(len(self.ids), UNTOLD, np.float32)
         for n in over.tolist():
-            found[n] = told_win(tell(n))
+            if n not in self.failures:
+                try:
+                    found[n] = told_win(tell(n))
+                except EnvironmentFailure as error:
+                    self.failures[n] = str(error)
         return found
 
-    def begin(self, ids: NDArray[np.int32], episodes: NDArray[np.int64], opponents: Sequence[int] | None = None) -> None:
-        """Reset these environments to the start of their next episodes, which have these numbers and are played against these members."""
-        if opponents is not None:
-            cast("OpponentEnv", self.envs).opponents[ids] = opponents
-        self.episode[ids] = episodes
-        self.elapsed[ids] = 0
-        self._show(self.envs.reset(ids), ids, first=True)
+    def begin(self, ids: Ids, episodes: NDArray[np.int64], job: CollectJob, opponents: Sequence[int] | None = None) -> None:
+        """Reset these environments to the start of their next episodes, which have these numbers. Where one does not begin, the next one does.
 
-    def step(self, actions: NDArray[Any], ids: NDArray[np.int32]) -> StepResult:
-        """Step these environments with what they take for actions.
+        `opponents`: members of the pool that they are played against; default: those of whom the job chooses.
 
         Raises:
-            EnvironmentFailure: one raised, or returned what is not finite.
+            EnvironmentFailure: several in a row did not begin; or one of a live world, or one that is needed whole.
         """
+        for _ in range(1 if self._live or job.steps is None else BEGINS):
+            if chosen := opponents or job.choose_opponents(ids, episodes):
+                cast("OpponentEnv", self.envs).opponents[ids] = chosen
+            self.episode[ids] = episodes
+            self.elapsed[ids] = 0
+            obs = self.envs.reset(ids)
+            bad = self._find_failures(obs, ids, np.zeros(len(ids), np.bool_))
+            if bad is None:
+                return self._show(obs, ids, self.seen.begin)
+            self._show(take(obs, ~bad), ids[~bad], self.seen.begin)
+            ids, episodes, opponents = ids[bad], episodes[bad] + 1, None
+        raise EnvironmentFailure(self.failures[int(ids[0])])
+
+    def step(self, actions: NDArray[Any], ids: Ids) -> StepResult:
+        """Step these environments with what they take for actions. `failures` tells whose episodes failed."""
+        self.failures = {}
         result = self.envs.step(actions, ids)
-        self._show(result.obs, ids, first=False)
+        bad = self._find_failures(result.obs, ids, result.terminated | result.truncated, result.reward)
+        if bad is not None:
+            result = self._without(result, ids, bad)
+        self._show(result.obs, ids, self.seen.advance)
         self.elapsed[ids] += 1
-        if not np.isfinite(result.reward).all():
-            raise EnvironmentFailure(NOT_FINITE)
         return result
 
-    def _show(self, obs: Observation, ids: NDArray[np.int32], first: bool) -> None:
+    def _find_failures(
+        self, obs: Observation, ids: Ids, over: NDArray[np.bool_], reward: NDArray[Any] | None = None
+    ) -> NDArray[np.bool_] | None:
+        """Which of these environments [k] failed, or returned what is not finite or not legal; None if none did. `failures` tells why."""
+        bad = find_bad(obs)
+        if reward is not None and not np.isfinite(reward).all():
+            bad = ~np.isfinite(reward) | (False if bad is None else bad)
+        found = {} if bad is None else dict.fromkeys(ids[bad].tolist(), NOT_FINITE)
+        if ACTION_MASK in obs:
+            stuck = ~self._act.has_legal(torch.from_numpy(obs[ACTION_MASK])).numpy() & ~over
+            found |= dict.fromkeys(ids[stuck].tolist(), NOTHING_LEGAL)
         if self.envs.failures:
-            raise EnvironmentFailure(self.envs.failures.pop(next(iter(self.envs.failures))))
-        if find_bad(obs) is not None:
-            raise EnvironmentFailure(NOT_FINITE)
+            found |= {n: self.envs.failures.pop(n) for n in ids.tolist() if n in self.envs.failures}
+        if not found:
+            return None
+        size = self._match_size
+        whole = {lane: why for n, why in found.items() for lane in range(n - n % size, n - n % size + size)}
+        self.failures |= whole
+        return np.isin(ids, list(whole))
+
+    def _without(self, result: StepResult, ids: Ids, bad: NDArray[np.bool_]) -> StepResult:
+        """A step of which nothing came in these environments [k] but the end of the episode."""
+        obs = {key: np.array(array) for key, array in result.obs.items()}
+        for key, array in obs.items():
+            array[bad] = self.newest[key][ids[bad]]
+        reward, terminated, truncated = (np.array(array) for array in (result.reward, result.terminated, result.truncated))
+        reward[bad], terminated[bad], truncated[bad] = 0.0, False, True
+        components = None if result.components is None else np.where(bad[:, None], np.float32(0), result.components)
+        elapsed = None if result.elapsed is None else np.where(bad, np.int32(1), result.elapsed)
+        return StepResult(obs, reward, terminated, truncated, components, elapsed)
+
+    def _show(self, obs: Observation, ids: Ids, take_in: Callable[[Any, Observation], None]) -> None:
         rows = slice(None) if len(ids) == len(self.ids) else ids
         for key, array in self.newest.items():
             array[rows] = obs[key]
-        (self.seen.begin if first else self.seen.advance)(rows, obs)
+        take_in(rows, obs)
 
 
 class Recorder:
     """The steps of a segment as they happen: arrays [L, T, ...] by name, written in place."""
 
-    def __init__(self, running: RunningEnvs, steps: int | None) -> None:
-        """`steps`: how many there will be; None: nobody knows."""
+    def __init__(self, running: RunningEnvs, steps: int | None, unbegun: NDArray[np.int64] | None = None) -> None:
+        """`steps`: how many there will be; None: nobody knows. `unbegun`: as in `add_observation`."""
         self._running, self._steps = running, steps or UNKNOWN_STEPS
         self.count = 0  # steps so far
         self._seen = 0  # observations so far: one more, unless the next episode did not begin
@@ -224,7 +285,10 @@ class Recorder:
         self.memories: list[Tensor] = []  # before each step, where they are asked for
         self.log_probs: list[Tensor] = []  # the same
         self.final: list[list[Observation]] = [[] for _ in running.ids]
-        self.add_observation()
+        self.reason = ""  # of the first failure
+        self._failed: list[tuple[int, list[int]]] = []  # step, and whose episodes failed with it
+        self._unbegun: list[tuple[int, NDArray[np.int64]]] = []  # observation, and how many episodes [L] did not begin before it
+        self.add_observation(unbegun)
 
     def add(self, actions: NDArray[Any], step: StepResult, truncated: NDArray[np.bool_], over: NDArray[np.int32], games: bool) -> None:
         """One step of all environments; `truncated` by a time limit too; `over`: those whose episodes ended; `games`: against a pool."""
@@ -238,12 +302,18 @@ class Recorder:
             self._put("elapsed", self.count, step.elapsed)
         if games:
             self._put(WIN, self.count, self._running.wins(over))
+        if self._running.failures:
+            self._failed.append((self.count, list(self._running.failures)))
+            self._note_reason()
         self.count += 1
         for n in over.tolist():
             self.final[n].append({key: array[n].copy() for key, array in self._running.seen.arrays.items()})
 
-    def add_observation(self) -> None:
-        """What is seen now: after an episode's end, the first observation of the next one."""
+    def add_observation(self, unbegun: NDArray[np.int64] | None = None) -> None:
+        """What is seen now: after an episode's end, the first observation of the next one. `unbegun`: how many did not begin before it [L]."""
+        if unbegun is not None and unbegun.any():
+            self._unbegun.append((self._seen, unbegun))
+            self._note_reason()
         for key, array in self._running.newest.items():
             self._put(OBS + key, self._seen, array)
         self.deciding = self._running.deciding
@@ -251,10 +321,30 @@ class Recorder:
             self._put(DECIDED, self._seen, self.deciding)
         self._seen += 1
 
+    def _note_reason(self) -> None:
+        self.reason = self.reason or next(iter(self._running.failures.values()))
+
     def cut(self) -> None:
-        """End with the steps so far: an environment has failed."""
+        """End with the steps so far."""
         if self._seen == self.count:  # the next episode did not begin
             self.add_observation()
+
+    @property
+    def failed(self) -> NDArray[np.bool_]:
+        """The steps with which an episode failed [L, T]."""
+        found = np.zeros((len(self.final), self.count), np.bool_)
+        for step, envs in self._failed:
+            found[envs, step] = True
+        return found
+
+    def failures(self) -> dict[str, NDArray[Any]]:
+        """Episodes that failed and that did not begin, if there were any."""
+        if not self.reason:
+            return {}
+        unbegun = np.zeros((len(self.final), self._seen), np.int64)
+        for at, counts in self._unbegun:
+            unbegun[:, at] += counts
+        return {FAILED: self.failed, UNBEGUN: unbegun}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The steps as arrays by name, as `collect` returns them."""
@@ -308,24 +398,25 @@ def collect(
     [L, T, C] and elapsed [L, T], where the environment gives them; win [L, T], who won where an episode ended, in games against a pool; memory [L, S] after the last step, if the policy has any;
     memories [L, T, S] before each step and log_prob [L, T], where the job keeps them.
     Of actions from a distribution also log_prob [L, T], start_memory [L, S], and start_obs/KEY [L, ...], the first observation
-    with all frames, of images that are stacked. Where players take turns, decided [L, T + 1] says whose actions count. Then the number of steps that were simulated again, and why
-    it was cut short, if an environment failed after some steps.
+    with all frames, of images that are stacked. Where players take turns, decided [L, T + 1] says whose actions count. Where episodes failed,
+    failed, unbegun and cut. Then the number of steps that were simulated again, and why the first episode failed, if one did.
 
     Raises:
-        EnvironmentFailure: an environment failed at once, or in an episode that is needed whole.
+        EnvironmentFailure: an environment failed in all of its steps, or in an episode that is needed whole.
     """
     rng = seeds.generator(job.seed, seeds.Stream.EXPLORE, job.ticket)
     replayed = running.fast_forward(job, act)
     memory = torch.from_numpy(np.stack([position.memory for position in job.positions]))
     log_std = None if job.log_std is None else torch.from_numpy(job.log_std)
     sample = make_sampler(act, log_std)
-    record = Recorder(running, job.steps)
+    numbers = np.array([position.episode for position in job.positions])
+    record = Recorder(running, job.steps, None if job.steps is None else running.episode - numbers)
     start: dict[str, NDArray[Any]] = {}
     if job.explore == "distribution":
         start = {START_OBS + key: array.copy() for key, array in running.seen.arrays.items() if array.shape != running.newest[key].shape}
         start |= {START_MEMORY: memory.numpy().copy()} if memory.shape[1] else {}
     limit = job.max_episode_steps or np.iinfo(np.int64).max
-    reason = ""
+    cut = False
     while record.count != job.steps:
         try:
             before, deciding = memory, record.deciding
@@ -341,24 +432,35 @@ def collect(
             if len(over) and memory.shape[1]:
                 memory = memory.clone()  # a module may give out its state as output, too
                 memory[torch.from_numpy(over).long()] = 0.0
+            if job.steps is None and record.reason:
+                raise EnvironmentFailure(record.reason)
+            unbegun = np.zeros(len(running.ids), np.int64)
             if job.steps is None and len(over):
                 running.episode[:] = NO_EPISODE
             elif len(over):
                 numbers = running.episode[over] + 1
-                running.begin(over, numbers, job.choose_opponents(over, numbers))
-            record.add_observation()
+                running.begin(over, numbers, job)
+                unbegun[over] = running.episode[over] - numbers
+            record.add_observation(unbegun)
         except EnvironmentFailure as error:
             if job.steps is None or not record.count:
                 raise
-            reason = str(error)
+            cut, record.reason = True, record.reason or str(error)
             record.cut()
             break
         if job.steps is None and len(over):
             break
-    arrays = record.arrays() | start | record.kept() | running.latencies()
+    if record.reason and record.failed.all(1).any():
+        raise EnvironmentFailure(record.reason)
+    arrays = record.arrays() | start | record.kept() | running.latencies() | record.failures() | ({CUT: np.array(True)} if cut else {})
     if job.explore == "distribution":
         arrays["log_prob"] = record.log_prob(act, log_std)
-    return arrays | ({MEMORY: memory.numpy()} if memory.shape[1] else {}), replayed, reason
+    return arrays | ({MEMORY: memory.numpy()} if memory.shape[1] else {}), replayed, record.reason
+
+
+def is_lost(outcome: Outcome) -> bool:
+    """Whether all open episodes of a job's environments are given up: its segment failed, or was cut short."""
+    return outcome.failed or CUT in outcome.arrays
 
 
 def transitions(arrays: Arrays) -> Iterator[dict[str, NDArray[Any]]]:
@@ -404,8 +506,6 @@ def choose_actions(
 ) -> tuple[NDArray[Any], Tensor]:
     """Actions as the learner knows them, and the memory after this step."""
     count, mask = memory.shape[0], obs.get(ACTION_MASK)
-    if mask is not None and not bool(act.has_legal(mask).all()):
-        raise EnvironmentFailure(NOTHING_LEGAL)
     if job.explore == "distribution":
         out, memory = forward(obs, memory)
         record.outputs.append(out)

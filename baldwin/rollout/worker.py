@@ -22,7 +22,7 @@ from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fing
 from baldwin.rollout.opponent_policies import FrozenPlayers, PoolPolicies, features_for_all, one_for_all
 from baldwin.rollout.results import RESULT
 from baldwin.rollout.scripts import Script, script_of
-from baldwin.rollout.segments import ACTOR, DECIDED, CollectJob, RunningEnvs, collect
+from baldwin.rollout.segments import ACTOR, CUT, DECIDED, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
 ON_DEMAND_BYTES = 2**28  # of values on demand that a worker keeps, besides the newest
@@ -131,7 +131,7 @@ class RolloutWorker:
         ]
 
     def collect(self, job: CollectJob) -> Outcome:
-        """Transitions in the outcome's arrays. A failure ends the episodes of the job's environments; `reason` says why."""
+        """Transitions in the outcome's arrays; `reason` says why the first episode failed, if one did."""
         normalize = Normalizer(self._spec.policy, Moments.unpack(job.obs_moments))
         params = self.shared(ACTOR, job.actor_version)["params"] if job.params is None else job.params
         forward = one_for_all(self._network, np.array(params), normalize, len(job.positions))
@@ -143,14 +143,14 @@ class RolloutWorker:
                 if job.opponents
                 else make_resumable_env(self._spec.env, self._spec.env_spec, len(key), others=self._others(len(key)))
             )
-            self._running[key] = RunningEnvs(envs, self._spec.env_spec.obs, self._spec.env_spec.live)
+            self._running[key] = RunningEnvs(envs, self._spec.env_spec.obs, self._act, self._spec.env_spec.live)
         try:
             with one_thread(), one_numpy_thread():
                 arrays, replayed, reason = collect(self._running[key], forward, self._act, job, features)
         except BaseException:
             self._running.pop(key).envs.close()
             raise
-        if reason:
+        if CUT in arrays:
             self._running.pop(key).envs.close()
         total = float(arrays["reward"].sum(dtype=np.float64))
         if job.opponents and job.steps is None:

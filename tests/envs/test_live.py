@@ -23,6 +23,7 @@ from websockets.asyncio.server import serve
 from websockets.sync.client import connect
 
 from baldwin.config import load_config
+from baldwin.envs import EnvConfig, check_env
 from baldwin.envs.live import LiveWorld
 from baldwin.envs.live_protocol import describe_player, read_turn, read_welcome
 from baldwin.envs.live_server import LiveServer
@@ -30,6 +31,12 @@ from baldwin.envs.match_env import MatchEnv
 from baldwin.envs.matches import Matches, Turn
 from baldwin.envs.pong_world import PongWorld
 from baldwin.errors import EnvironmentFailure
+from baldwin.learners.episode_tracker import EpisodeTracker
+from baldwin.learners.policy_gradient_algorithm import STEP_ARRAYS
+from baldwin.networks import PolicyConfig, make_network
+from baldwin.ops.moments import Moments
+from baldwin.ops.seeds import mix
+from baldwin.rollout import CollectJob, WorkerSpec, env_seed
 from baldwin.runs.run import Run
 from examples.live_pong import LivePong
 from tests.patience import wait_until
@@ -226,6 +233,46 @@ def test_a_connection_that_is_cut_is_a_failure_of_its_match() -> None:
         with pytest.raises(EnvironmentFailure, match="closed the connection in the middle of a match"):
             env.step(1)
         env.close()
+
+
+def test_a_client_that_dies_ends_its_match_alone() -> None:
+    """Three matches of eight turns side by side; the first one of the second hangs up after three."""
+    dying = mix(int(env_seed(5, 1)[0]), 0)
+
+    async def play(socket: Any) -> None:
+        await socket.recv()
+        await socket.send(json.dumps({"type": "welcome", "version": 1, "players": [describe_player(p) for p in PongWorld().players]}))
+        begin = json.loads(await socket.recv())
+        for turn in range(9):
+            if turn == 3 and begin["seed"] == dying:
+                return
+            message = {"type": "turn", "player": begin["players"][0], "turn": turn, "observation": [turn / 10] * 10, "reward": [1.0]}
+            await socket.send(json.dumps(message | {"terminated": turn == 8}))
+            if turn < 8:
+                await socket.recv()
+
+    with answered_by(play) as url:
+        env = EnvConfig(id=f"live:{url}", kwargs={"player": "left"})
+        policy = PolicyConfig(hidden=[4], normalize_obs=False)
+        spec = WorkerSpec(env, check_env(env), policy)
+        params, moments = make_network(policy, spec.env_spec.obs, 3).init(0), Moments.empty(10).pack()
+        tracker, worker = EpisodeTracker(3, np.empty(0, np.int64), spec.env_spec.obs), spec()
+        found = []
+        for ticket in range(2):
+            outcome = worker.collect(CollectJob(ticket, 5, params, moments, tracker.positions(range(3)), 10, "sample"))
+            tracker.add_segments(range(3), {name: a for name, a in outcome.arrays.items() if name in STEP_ARRAYS})
+            found.append(outcome)
+        worker.close()
+    first, second = (outcome.arrays for outcome in found)
+    assert "closed the connection in the middle of a match" in found[0].reason
+    assert np.argwhere(first["failed"]).tolist() == [[1, 2]]
+    assert first["reward"][1].tolist() == [1, 1, 0, *[1] * 7]
+    np.testing.assert_allclose(first["obs/vector"][1, :5, 0], [0, 0.1, 0.2, 0, 0.1])
+    ended = np.concatenate([a["terminated"] | a["truncated"] for a in (first, second)], 1)
+    assert [np.flatnonzero(row).tolist() for row in ended] == [[7, 15], [2, 10, 18], [7, 15]]
+    assert ("failed" in second, "cut" in first) == (False, False)
+    stats = tracker.pop_stats()
+    assert (stats["episodes"], stats["failed_episodes"]) == (6, 1)
 
 
 class ServerProcess:

@@ -86,7 +86,7 @@ def test_an_environment_that_fails_now_and_then_is_trained_in(tmp_path: Path) ->
     run = start(config.model_copy(update={"executor": ExecutorConfig(name="inline")}), tmp_path / "run")
     train(run, [lambda run, line: seen.append(line)])
     assert run.algorithm.env_steps >= 2000
-    assert sum(line.get("failed_segments", 0) for line in seen) > 10
+    assert sum(line.get("failed_episodes", 0) for line in seen) > 10
 
 
 def test_it_gives_up_with_the_numbers() -> None:

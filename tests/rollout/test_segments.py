@@ -9,10 +9,14 @@ import pytest
 
 from baldwin.envs import EnvConfig, check_env
 from baldwin.errors import EnvironmentFailure
+from baldwin.learners.episode_tracker import EpisodeTracker
 from baldwin.networks import ActionMap, PolicyConfig, make_network
+from baldwin.opponents import OPPONENTS, Mixture
 from baldwin.ops import seeds
 from baldwin.ops.moments import Moments
+from baldwin.ops.seeds import mix
 from baldwin.rollout import CollectJob, EpisodePosition, RolloutWorker, WorkerSpec, env_seed
+from baldwin.types import Shared
 
 
 def worker_spec(env: str, backend: str = "auto", head: str = "deterministic", limit: int | None = None) -> WorkerSpec:
@@ -108,18 +112,91 @@ def test_a_termination_at_the_last_step_is_no_truncation() -> None:
     assert not (a["terminated"] & a["truncated"]).any()
 
 
-@pytest.mark.parametrize("how", ["raise", "nan", "nan-reward", "shape"])
-def test_a_broken_environment_cuts_the_segment_short_and_not_the_next_one(how: str) -> None:
-    config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": how}, max_episode_steps=10)
+@pytest.mark.parametrize("how", ["raise", "nan", "nan-reward", "shape", "nothing legal"])
+def test_an_episode_that_fails_ends_alone(how: str) -> None:
+    """With a step of which nothing came; the next one begins, and the environments beside it do what they would have done anyway."""
+    name = "Stuck" if how == "nothing legal" else "Broken"
+    config, whole = (EnvConfig(id=f"tests.toys.worlds:{name}", kwargs={"how": what}, max_episode_steps=10) for what in (how, ""))
+    policy = PolicyConfig(hidden=[4], normalize_obs=False)
+    made, plain = (WorkerSpec(c, check_env(c), policy) for c in (config, whole))
+    worker, job = RolloutWorker(made), job_for(made, 30, "random", n_envs=6)
+    outcome, expected = worker.collect(job), RolloutWorker(plain).collect(job)
+    a, failed = outcome.arrays, outcome.arrays["failed"]
+    assert outcome.reason
+    assert not a["unbegun"].any()
+    assert 0 < failed.sum() < 10
+    assert (a["truncated"][failed].all(), a["terminated"].any(), a["reward"][failed].any()) == (True, False, False)
+    for row, at in np.argwhere(failed).tolist():
+        start = max(0, *(n + 1 for n in np.flatnonzero(a["truncated"][row]).tolist() if n < at), 0)
+        assert at == start + 4  # it breaks in the fifth step
+        end = int((a["truncated"][:row].sum()) + a["truncated"][row, :at].sum())
+        np.testing.assert_array_equal(a["final_obs/vector"][end], a["obs/vector"][row, at])
+    sound = [row for row in range(6) if not failed[row].any()]
+    assert len(sound) > 1
+    for name in ("obs/vector", "action", "reward", "truncated"):
+        np.testing.assert_array_equal(a[name][sound], expected.arrays[name][sound])
+    following = after(job, outcome)
+    assert same(worker.collect(following), RolloutWorker(made).collect(following))
+
+
+DUELS = {
+    "pool": {"id": "tests.toys.duels:TornDuel"},
+    "self-play": {"id": "tests.toys.duels:TornDuel", "self_play": True},
+}
+
+
+@pytest.mark.parametrize("kind", DUELS)
+def test_matches_that_fail_or_do_not_begin_end_alone(kind: str) -> None:
+    """Eight matches side by side, of eight rounds each: one of three breaks in its third round, and one of seven does not begin."""
+    config, players = EnvConfig(**DUELS[kind]), 2 if kind == "self-play" else 1
     made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
-    worker, job = RolloutWorker(made), job_for(made, 10)
-    jobs = [replace(job, ticket=n, positions=(replace(job.positions[0], episode=n),)) for n in range(12)]
-    results = [worker.collect(j) for j in jobs]
-    cut = [r for r in results if r.reason]
-    assert 0 < len(cut) < 12
-    assert {r.env_steps for r in cut} == {4}  # it breaks in the fifth step
-    assert {r.env_steps for r in results if not r.reason} == {10}
-    assert not any(r.failed for r in results)
+    job = job_for(made, 30, "random", n_envs=8 * players)
+    if kind == "pool":
+        job = replace(job, opponents=Mixture(np.array([0, 1]), np.array([0.5, 0.5])))
+    member = {"params": job.params, "obs_moments": job.obs_moments}
+    workers = [RolloutWorker(made) for _ in range(3)]
+    for worker in workers:
+        worker.receive(Shared(OPPONENTS, 1, member, 1))  # type: ignore[arg-type]
+    outcome = workers[0].collect(job)
+    a = outcome.arrays
+    assert "cut" not in a
+    for row, where in enumerate(job.positions):
+        seed, episode, at = int(env_seed(5, where.env - where.env % players)[0]), 0, 0
+        failed, unbegun, ended = np.zeros(30, np.bool_), np.zeros(31, np.int64), np.zeros(30, np.bool_)
+        while at <= 30:
+            while mix(seed, episode) % 7 == 0:
+                episode, unbegun[at] = episode + 1, unbegun[at] + 1
+            breaks = mix(seed, episode) % 3 == 0
+            at += 3 if breaks else 8
+            if at <= 30:
+                failed[at - 1], ended[at - 1] = breaks, True
+            episode += 1
+        np.testing.assert_array_equal(a["failed"][row], failed)
+        np.testing.assert_array_equal(a["unbegun"][row], unbegun)
+        np.testing.assert_array_equal(a["truncated"][row] | a["terminated"][row], ended)
+        np.testing.assert_array_equal(a["truncated"][row], failed)
+    tracker = EpisodeTracker(8 * players, np.empty(0, np.int64), made.env_spec.obs)
+    tracker.add_segments(range(8 * players), a)
+    assert tracker.pop_stats()["failed_episodes"] == a["failed"].sum() + a["unbegun"].sum() > 0
+    following = replace(job, ticket=1, positions=tracker.positions(range(8 * players), [0] * 8 * players))
+    following = replace(following, positions=tuple(replace(p, opponent=opponent(job, p.env, p.episode)) for p in following.positions))
+    went_on, caught_up = workers[0].collect(following), workers[1].collect(following)
+    assert (went_on.replayed_steps, caught_up.replayed_steps) == (0, sum(len(p.actions) for p in following.positions))
+    assert same(went_on, caught_up)
+    for worker in workers:
+        worker.close()
+
+
+def opponent(job: CollectJob, env: int, episode: int) -> int:
+    return job.opponents.choose(job.seed, env, episode) if job.opponents else 0
+
+
+def test_an_environment_that_fails_in_every_step_fails_its_segment() -> None:
+    config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": "raise"})
+    made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
+    always = replace(made, env=EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": "raise", "always": True}))
+    with pytest.raises(EnvironmentFailure, match="the wheel came off"):
+        RolloutWorker(always).collect(job_for(made, 10, n_envs=3))
 
 
 def test_a_whole_episode_is_not_cut_short() -> None:

@@ -244,10 +244,11 @@ def test_divergence_stops_with_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path / "run" / "checkpoints" / "00000004").generation == 4
 
 
-def test_an_environment_that_sometimes_breaks_costs_the_rest_of_its_segment_only(tmp_path: Path) -> None:
+def test_an_environment_that_sometimes_breaks_costs_its_episode_only(tmp_path: Path) -> None:
     own = ["env.id=tests.toys.worlds:Broken", "env.kwargs={how: raise}", "env.max_episode_steps=10", "algorithm.rollout_length=10"]
     run = train_run(small("td3", *own), tmp_path / "run")
     assert run.algorithm.env_steps >= 700
+    assert (run.last["failed_episodes"] > 0, run.last["failed_segments"]) == (True, 0)
     assert "the wheel came off" in shown(tmp_path / "run")["failures"][0]
 
 

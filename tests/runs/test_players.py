@@ -51,6 +51,8 @@ GAMES = {
     "nim-a2c": ["env.id=examples.nim:Nim", "env.self_play=true", "algorithm.name=a2c", "algorithm.normalize_reward=true"],
     "dqn-nim": ["env.id=examples.nim:Nim", "env.self_play=true"],
     "dqn-pool": ["env.id=baldwin:VectorPong-v0", POOL],
+    "torn": ["env.id=tests.toys.duels:TornDuel", "env.self_play=true"],  # matches fail, and some do not begin
+    "dqn-torn-pool": ["env.id=tests.toys.duels:TornDuel", POOL],
     "tic-tac-toe-pool": ["env.id=pettingzoo:classic.tictactoe_v3", POOL.replace("pfsp", "80-20")],
 }
 
@@ -87,6 +89,8 @@ def test_any_number_of_workers_gives_the_same_hash(quiet: RunsWhenAsked, kind: s
     run = train_run(small(kind, "executor.name=process", "executor.workers=3"), tmp_path / "run")
     assert run.params_sha256() == quiet[kind].params_sha256()
     assert lines(tmp_path / "run") == lines(quiet[kind].directory.path)
+    assert (run.last["failed_episodes"] > 0) == ("torn" in kind)
+    assert run.last["failed_segments"] == 0
 
 
 @pytest.mark.parametrize("kind", ["pong", "pong-pool", "dqn-pool", "dqn-nim", "tic-tac-toe-pool", "tic-tac-toe"])
@@ -95,7 +99,7 @@ def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind
     assert shown(tmp_path / "run")["params_sha256"] == quiet[kind].params_sha256()
 
 
-@pytest.mark.parametrize("kind", ["pong-pool", "tic-tac-toe-pool", "tic-tac-toe", "two-rates-lstm"])
+@pytest.mark.parametrize("kind", ["pong-pool", "tic-tac-toe-pool", "tic-tac-toe", "two-rates-lstm", "torn"])
 def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
     """Whoever takes over an episode plays it again, opponent and all."""
     with assassin(3) as killed:

@@ -60,6 +60,23 @@ class ShakyDuel(Duel):
         return super().reset(seed, players)
 
 
+class TornDuel(ShakyDuel):
+    """And one of three ends in its third round by an error."""
+
+    async def _tick(self, seats: dict[str, Seat], rng: np.random.Generator) -> None:
+        self._breaks = self._seed % 3 == 0
+        await super()._tick(seats, rng)
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        self._seed = seed
+        return super().reset(seed, players)
+
+    def _see(self, light: int, played: int) -> Any:
+        if self._breaks and played == 3:
+            raise RuntimeError("the light went out")
+        return super()._see(light, played)
+
+
 class TurnDuel(Duel):
     """The same, but blue speaks after red, and sees the light of its own moment; three frames pass with each word of red, one with blue's."""
 

@@ -85,6 +85,18 @@ class Broken(Chase):
         return obs, reward, terminated, truncated, info
 
 
+class Stuck(DiscreteChase):
+    """Has no legal move after the fifth step, in one episode out of three."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(masked=True)
+        self._how = how
+
+    def _info(self) -> dict[str, Any]:
+        info = super()._info()
+        return {"action_mask": info["action_mask"] & False} if self._how and self._steps == 5 and self._goal[0] > 0.4 else info
+
+
 class BreaksLater(Chase):
     """Its first step is fine, and no other."""
 
