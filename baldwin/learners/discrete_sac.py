@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from baldwin.errors import ConfigError
 from baldwin.learners.replay_learner import TensorBatch, mean_loss
 from baldwin.learners.sac import SACBase, SACUpdateConfig, minimum
 from baldwin.networks import Obs, PolicyConfig, mask_logits
@@ -19,6 +20,13 @@ class DiscreteSAC(SACBase):
     """Critics give a value for every action; the target entropy is a fraction of log |A|."""
 
     def __init__(self, policy: PolicyConfig, config: SACUpdateConfig, *, obs: ObservationSpec, n_actions: int, seed: int) -> None:
+        """Raises ConfigError for a target entropy that no policy over so many actions has."""
+        if config.target_entropy != "auto" and not 0 < config.target_entropy < math.log(n_actions):
+            raise ConfigError(
+                f"algorithm.target_entropy={config.target_entropy:g}: expected more than 0 and less than log({n_actions}) = "
+                f"{math.log(n_actions):.3f}, the largest entropy of {n_actions} actions; with another target the temperature falls to 0, "
+                "or grows, for ever. Leave it at auto, and set target_entropy_scale"
+            )
         self.config = config
         super().__init__(
             policy,

@@ -103,7 +103,7 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
         return -(-self.steps_per_epoch // segment) * segment
 
     def resolved_for_steps(self, env_steps: int | None) -> Self:
-        """`prioritized.beta_updates: auto` is the number of updates in so many steps."""
+        """`prioritized.beta_updates: auto` becomes the number of updates in so many steps."""
         if not self.prioritized or self.prioritized.beta_updates != "auto" or env_steps is None:
             return self
         updates = max(1, round(max(0, env_steps - self.start_steps) * self.updates_per_step))

@@ -17,7 +17,7 @@ from baldwin.replay.buffer import ReplayBuffer
 from baldwin.replay.sum_tree import SumTree
 from baldwin.types import Batch, State, Windows
 
-DEFAULT_BETA_UPDATES = 100_000
+DEFAULT_BETA_UPDATES = 100_000  # of auto, where nobody knows how long the run is
 FIRST_PRIORITY = 1.0  # of the first rows, before there is any TD error
 
 
@@ -28,9 +28,9 @@ class PrioritizedConfig(ConfigModel):
     beta_start: float = Field(0.4, ge=0, le=1, description="How much of the bias the importance weights correct at the start; 1: all of it")
     beta_end: float = Field(1.0, ge=0, le=1, description="And in the end")
     beta_updates: PositiveInt | Literal["auto"] = Field(
-        DEFAULT_BETA_UPDATES,
-        description="Updates until then; auto: those of the whole run, as in the paper, where stop.env_steps says how many; "
-        "else, and in populations, 100,000",
+        "auto",
+        description="Updates until then; auto: those of the whole run, as in the paper, where stop.env_steps or stop.learning_steps says "
+        "how long it is, in populations those of a member; else 100,000",
     )
     eta: float = Field(0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)")
     initial: Literal["max", "td-error"] = Field(

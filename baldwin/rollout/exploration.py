@@ -98,7 +98,7 @@ def with_noise(actions: NDArray[np.float32], amount: Amount, noise: NDArray[np.f
 
 
 def log_probs(act: ActionMap, explore: Exploration, amount: Amount, out: Tensor, mask: Tensor | None, actions: NDArray[Any]) -> Tensor:
-    """Log-probabilities [L] of actions that were sampled, random or epsilon-greedy, given the actor's outputs [L, out]."""
+    """Log-probabilities [L] of actions that were sampled, random, epsilon-greedy, or greedy choices, given the actor's outputs [L, out]."""
     chosen = torch.from_numpy(np.asarray(actions))
     if act.parts:
         masks = [own for _, own in act.slices(torch.empty(len(chosen), act.outputs), mask)]
@@ -126,4 +126,6 @@ def log_probs(act: ActionMap, explore: Exploration, amount: Amount, out: Tensor,
     if explore == "epsilon":
         epsilon = torch.as_tensor(amount, dtype=torch.float32)
         return (epsilon / legal + (1 - epsilon) * (chosen == logits.argmax(1))).log()
+    if explore == "greedy":
+        return torch.where(chosen == logits.argmax(1), 0.0, -torch.inf)
     return torch.log_softmax(logits.float(), -1).gather(-1, chosen[:, None]).squeeze(-1)

@@ -19,6 +19,7 @@ from baldwin.ops.statistics import iqm
 from baldwin.populations.groups import Groups
 from baldwin.populations.member import where_played
 from baldwin.populations.population import Population
+from baldwin.populations.sweep import SweepConfig
 from baldwin.processes import leave_script_in_worker
 from baldwin.rollout import OwnWorkerJob
 from baldwin.runs.build import Parts, build, evaluation_jobs, with_groups
@@ -294,10 +295,19 @@ def resolved(config: RunConfig) -> RunConfig:
     several = config.population is not None and any(key.startswith("env.") for key in where_played(config.population.search))
     env = config.env if several else config.env.model_copy(update={"backend": choose_backend(config.env)})
     opponents = expand_folders(config.opponents) if config.opponents else None
-    algorithm = config.algorithm.resolved()
-    if config.population is None:  # else the steps are those of all members together
-        algorithm = algorithm.resolved_for_steps(config.stop.env_steps)
+    algorithm = config.algorithm.resolved().resolved_for_steps(steps_of_a_learner(config))
     return config.model_copy(update={"env": env, "algorithm": algorithm, "opponents": opponents})
+
+
+def steps_of_a_learner(config: RunConfig) -> int | None:
+    """Environment steps that the run, or a member of its population, will learn from, about; None: the config does not say."""
+    total = min((steps for steps in (config.stop.env_steps, config.stop.learning_steps) if steps is not None), default=None)
+    population = config.population
+    if isinstance(population, SweepConfig):
+        return population.steps
+    if population is None or total is None:
+        return total
+    return total // population.members if population.members > 1 else None  # of groups and leagues, this is not their number
 
 
 def identity(config: RunConfig) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from baldwin.config.importers.literals import parse_literal
 from baldwin.config.importers.steps import checkpoints_for
 from baldwin.config.model import RunConfig
 from baldwin.errors import ConfigError
+from baldwin.runs.build import build
 from tests.runs.tools import in_process
 
 
@@ -321,6 +322,33 @@ sac_config: {action_noise: [0.1, 0.4], n_step: 3, v_lambda: 0.9, use_add_with_td
     assert (sac.discrete_dqn_like, sac.discrete_dqn_epsilon, sac.target) == (True, 0.1, "nstep")
 
 
+def test_asac_entropy_targets_are_those_of_the_actions(tmp_path: Path) -> None:
+    """A negative one is for numbers; no policy over choices has it, and its temperature would fall to 0."""
+    path = write(
+        tmp_path, "config.yaml", "sac_config: {target_alpha: 3, clip_epsilon: 0.2, action_noise: [0.1, 0.1], discrete_dqn_like: true}"
+    )
+    config, rows = imported("asac", path, env="Pendulum-v1")
+    sac: Any = config.algorithm
+    assert (sac.target_entropy, sac.clip_epsilon, sac.action_noise, sac.discrete_dqn_like) == (-3, 0.2, 0.1, False)
+    assert "there are none" in rows["sac_config.discrete_dqn_like"].note
+    path = write(tmp_path, "config.yaml", "sac_config: {target_alpha: 3, clip_epsilon: 0.2, action_noise: [0.1, 0.1]}")
+    config, rows = imported("asac", path, env="CartPole-v1")
+    sac = config.algorithm
+    assert (sac.target_entropy, sac.clip_epsilon, sac.action_noise) == ("auto", None, 0)
+    assert "between 0 and the log of their number" in rows["sac_config.target_alpha"].note
+    config, rows = imported("asac", path, env="unity:builds/Roller.x86_64")
+    assert config.algorithm.target_entropy == "auto"  # type: ignore[attr-defined]
+    assert "if all are continuous, set algorithm.target_entropy=-3" in rows["sac_config.target_alpha"].note
+
+
+@pytest.mark.parametrize("text", ["siamese: BYOL", "siamese_use_q: true", "use_prediction: true"])
+def test_asac_losses_without_an_encoder_are_left_out(text: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "config.yaml", f"sac_config: {{{text}}}")
+    config, rows = imported("asac", path, env="Pendulum-v1")
+    assert not config.algorithm.trains_on_windows(config.policy)  # type: ignore[attr-defined]
+    assert "policy.encoders={SENSOR: mlp}" in rows[f"sac_config.{text.partition(':')[0]}"].note
+
+
 @pytest.mark.parametrize("path", ["builds/Roller.x86_64", f"{{{sys.platform}: builds/Roller.x86_64, amiga: other}}"])
 def test_asac_unity(path: str, tmp_path: Path) -> None:
     text = f"""
@@ -442,6 +470,40 @@ def test_any_values_give_a_config_or_one_clear_message(tmp_path: Path, data: st.
         json.dumps([row.as_dict() for row in found.rows])
         written = write(tmp_path, "written.yaml", render_config(found, "zoo", path))
         load_config(files=[written])
+
+
+FEATURES: dict[str, list[Any]] = {
+    "n_step": [1, 3],
+    "seq_encoder": [None, "RNN", "ATTN"],
+    "burn_in_step": [0, 2],
+    "target_alpha": [None, 2.0],
+    "clip_epsilon": [0.2, -1],
+    "discrete_dqn_like": [False, True],
+    "siamese": [None, "ATC", "BYOL"],
+    "siamese_use_q": [False, True],
+    "siamese_use_adaptive": [False, True],
+    "use_prediction": [False, True],
+    "use_extra_data": [False, True],
+    "curiosity": [None, "FORWARD", "INVERSE"],
+    "use_rnd": [False, True],
+    "use_priority": [False, True],
+    "use_add_with_td": [False, True],
+    "use_n_step_is": [False, True],
+    "use_auto_alpha": [False, True],
+    "action_noise": [None, [0.1, 0.1], [0.1, 0.4]],
+    "ensemble_q_num": [2, 3],
+}
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.sampled_from(["Pendulum-v1", "CartPole-v1", "tests.toys.delayed:Dart"]),
+    st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in FEATURES.items()}),
+)
+def test_any_features_of_asac_give_a_config_that_can_be_built(tmp_path: Path, env: str, values: dict[str, Any]) -> None:
+    found = import_config("asac", write(tmp_path, "asac.yaml", yaml.safe_dump({"sac_config": values})), env=env)
+    written = write(tmp_path, "written.yaml", render_config(found, "asac", tmp_path))
+    build(load_config(files=[written], overrides=["algorithm.buffer_size=64", "algorithm.critic.hidden=[4]", "policy.hidden=[4]"]))
 
 
 def test_the_command_writes_a_config_and_says_what_became_of_each_key(tmp_path: Path) -> None:

@@ -145,6 +145,30 @@ def test_every_network_has_weights_of_its_own() -> None:
     assert len({network.vectors()[0, 0] for network in one.values()}) == 3
 
 
+def set_networks(part: Bonus, **rows: list[float]) -> None:
+    for name, row in rows.items():
+        part.networks()[name].reset(np.array([row], np.float32))
+
+
+def test_both_errors_of_icm_by_hand() -> None:
+    """phi = 2 s, so 2 and 4. A number: g = phi' - phi = 2 for 0.5, 1.5^2 / 2; f = phi + 3 a = 3.5 for 4, 0.5^2 / 2."""
+    part = curiosity("icm", 1, 1, hidden=[], feature_size=1)
+    set_networks(part, icm_features=[2.0, 0.0], icm_inverse=[-1.0, 1.0, 0.0], icm_forward=[1.0, 3.0, 0.0])
+    given = window(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[0.5]]]))
+    errors = part.errors(given.steps())
+    assert (errors["icm_inverse"].item(), errors["icm_forward"].item()) == (1.125, 0.125)
+    assert part.bonus_error == "icm_forward"
+
+
+def test_both_errors_of_icm_for_choices_by_hand() -> None:
+    """Logits phi and phi', 2 and 4: -log p of the first is log(1 + e^2); f = phi + 1 of the choice = 3 for 4."""
+    part = curiosity("icm", 1, 2, (2,), hidden=[], feature_size=1)
+    set_networks(part, icm_features=[2.0, 0.0], icm_inverse=[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], icm_forward=[1.0, 1.0, 5.0, 0.0])
+    errors = part.errors(window(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0, 0.0]]]), (2,)).steps())
+    assert errors["icm_inverse"].item() == pytest.approx(np.log1p(np.exp(2.0)))
+    assert errors["icm_forward"].item() == 0.5
+
+
 def test_icm_features_follow_the_inverse_model_alone() -> None:
     part = curiosity("icm")
     assert isinstance(part, ICM)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -179,6 +180,37 @@ def test_an_ensemble_takes_the_minimum_of_a_subset_and_climbs_the_mean() -> None
     learner.train(memory(learner), 2)
     with pytest.raises(ValueError, match="expected target_subset <= n_critics"):
         SACUpdateConfig(n_critics=2, target_subset=3)
+
+
+def constant_critics(learner: Learner) -> None:
+    """Critic j is worth j everywhere."""
+    rows = np.zeros_like(learner.critic.vectors())
+    n_values = learner.branches[0] if learner.branches else 1
+    rows[:, -n_values:] = np.arange(len(rows))[:, None]
+    learner.critic.reset(rows)
+
+
+@pytest.mark.parametrize("make", [sac, discrete], ids=["sac", "discrete-sac"])
+def test_states_and_actions_are_valued_by_one_subset(make: Make) -> None:
+    """V(x_t), V(x_t+1) and Q(x_t, a_t) of one update: else sums of differences would not telescope. The next update has another one."""
+    learner, seen = make(n_critics=5, target_subset=2, alpha=1e-9), set()
+    constant_critics(learner)
+    obs = {"vector": torch.randn(4, OBS, generator=torch.Generator().manual_seed(1))}
+    action = torch.zeros(4, dtype=torch.long) if learner.branches else torch.zeros(4, ACTIONS)
+    for _ in range(50):
+        found = learner.target_values(obs, obs, action, of_actions=True)
+        torch.testing.assert_close(found.value, found.action_value)
+        assert len(set(found.action_value.tolist())) == 1
+        seen.add(found.action_value[0].item())
+    assert seen == {0.0, 1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize("target", [0.0, -2.0, math.log(2), 0.7, 1.0])
+def test_a_target_entropy_that_no_choice_has_is_refused(target: float) -> None:
+    """That of two actions is between 0 and log 2; Advanced SAC's -2 lets the temperature fall to 0."""
+    with pytest.raises(ConfigError, match=r"less than log\(2\) = 0.693.*target_entropy_scale"):
+        discrete(target_entropy=target)
+    assert discrete(target_entropy=0.5)._target_entropy == 0.5
 
 
 def test_normalisation_is_the_learners_and_the_memory_stays_raw() -> None:

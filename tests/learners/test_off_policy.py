@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from baldwin.algorithm import FailureLimits, too_many_failures
+from baldwin.config import load_config
 from baldwin.config.load import validate
 from baldwin.errors import EnvironmentFailure
 from baldwin.executors import ExecutorConfig
-from baldwin.learners import CriticConfig, OffPolicyAlgorithm, TD3UpdateConfig
+from baldwin.learners import DQN, SAC, TD3, CriticConfig, OffPolicyAlgorithm, TD3UpdateConfig
 from baldwin.rollout import CollectJob
 from baldwin.runs.build import build
 from baldwin.runs.run import start, train
 from baldwin.types import failed
+from tests.runs.tools import train_run
 
 SETTINGS = {
     "name": "td3",
@@ -119,3 +121,55 @@ def test_small_networks_get_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     small = TD3UpdateConfig(critic=CriticConfig(hidden=[64, 64]))
     assert (small.resolved().threads, TD3UpdateConfig().resolved().threads) == (1, 4)
     assert TD3UpdateConfig(threads=3).resolved().threads == 3
+
+
+COLLECTING = [
+    [],
+    ["algorithm.noisy=true"],
+    ["algorithm.action_noise=0.1"],
+    ["algorithm.action_noise=0.2"],
+    ["algorithm.rnd={kind: action, hidden: [8], n_samples: 2}"],
+    ["algorithm.rnd={kind: action, hidden: [8], n_samples: 5}"],
+    ["algorithm.n_envs=2", "algorithm.action_noise=0.1"],
+    ["algorithm.n_envs=2", "algorithm.action_noise=0.1", "algorithm.exploration_spread=3"],
+]
+
+
+def test_every_option_of_collecting_changes_what_is_done() -> None:
+    found = []
+    for options in COLLECTING:
+        own = ["env.id=Pendulum-v1", "algorithm.name=sac", "algorithm.start_steps=0", "policy.hidden=[8]", "algorithm.buffer_size=100"]
+        parts = build(load_config(None, [], [*own, *options]))
+        (job,) = parts.algorithm.ask(1)
+        (outcome,) = job.run(parts.worker_spec())
+        found.append(outcome.arrays["action"].tobytes())
+    assert len(set(found)) == len(found)
+
+
+OFF = [
+    *("algorithm.target=nstep", "algorithm.n_step=1", "algorithm.sequence=auto", "algorithm.burn_in=0", "algorithm.burn_in_gradient=false"),
+    *("algorithm.refresh=false", "algorithm.prioritized=false", "algorithm.curiosity=none", "algorithm.rnd=none", "algorithm.siamese=none"),
+    *("algorithm.prediction=false", "algorithm.noisy=false", "algorithm.exploration_spread=1", "algorithm.rescale_values=false"),
+    *("algorithm.trace_lambda=1", "algorithm.shared_encoder=true", "algorithm.actor_trains_encoder=false", "policy.memory=none"),
+]
+ALONE = {
+    "sac": (SAC, ["algorithm.clip_epsilon=null", "algorithm.ensemble=2", "algorithm.action_noise=0", "algorithm.discrete_dqn_like=false"]),
+    "td3": (TD3, ["algorithm.clip_epsilon=null"]),
+    "dqn": (DQN, ["algorithm.dueling=false"]),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_options_that_are_off_give_the_plain_learner_and_the_same_bits(name: str, tmp_path: Path) -> None:
+    kind, own = ALONE[name]
+    plain = [
+        *(f"algorithm.name={name}", f"env.id={'CartPole-v1' if name == 'dqn' else 'Pendulum-v1'}", "policy.hidden=[8]"),
+        *("algorithm.start_steps=40", "algorithm.rollout_length=20", "algorithm.batch_size=8", "algorithm.steps_per_epoch=80"),
+        *("algorithm.buffer_size=100", "executor.name=inline", "run.evaluate_every=9", "run.episodes=1", "stop.env_steps=80"),
+    ]
+    plain += [] if name == "dqn" else ["algorithm.critic.hidden=[8]"]
+    once, again = (load_config(None, [], [*plain, *options]) for options in ([], [*OFF, *own]))
+    assert once == again
+    runs = [train_run(config, tmp_path / str(n)) for n, config in enumerate((once, again))]
+    assert type(runs[1].algorithm.learner) is kind  # type: ignore[attr-defined]
+    assert runs[0].params_sha256() == runs[1].params_sha256()

@@ -18,6 +18,7 @@ from baldwin.learners.window_learner import TensorWindow, WindowLearner
 from baldwin.networks import make_network
 from baldwin.networks.representation import Representation
 from baldwin.observations import VECTOR, ObservationSpec, describe_observations, vector_spec
+from baldwin.ops import seeds
 from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from baldwin.types import Arrays
 from tests.learners.tools import policy
@@ -102,25 +103,42 @@ def test_features_are_those_of_the_acting_policy(kind: str, burn_in: int) -> Non
         torch.testing.assert_close(head, out[0])
 
 
-def test_padding_is_never_read() -> None:
-    """Whatever lies where no step is: the update is the same."""
+LSTM, ATTENTION = {"memory": {"kind": "lstm", "size": 4}}, {"memory": {"kind": "attention", "size": 4, "window": 3, "heads": 2}}
+PARTS: dict[str, Any] = {"curiosity": "icm", "siamese": "atc", "prediction": True}
+
+
+@pytest.mark.parametrize(
+    ("config", "chosen", "options"),
+    [
+        (SACConfig, GRU, {"target": "retrace", **PARTS}),
+        (SACConfig, LSTM, {"target": "vtrace", "rnd": "reward", "siamese": "byol", "shared_encoder": False}),
+        (TD3Config, ATTENTION, {"prioritized": {"eta": 0.5}, **PARTS}),
+        (DQNConfig, LSTM, {"target": "retrace", "prioritized": {}, "rescale_values": True, **PARTS}),
+    ],
+)
+def test_padding_is_never_read(config: type[Any], chosen: dict[str, Any], options: dict[str, Any]) -> None:
+    """Whatever lies where no step is, observations ahead of an episode and after its end, too: the update and the errors are the same."""
     found = []
-    for garbage in (0.0, 3.0):
-        own = learner(burn_in=2, target="retrace", n_step=2, curiosity="icm", siamese="atc", prediction=True)
-        window = first_window(own, replay(own))
-        assert not window.valid.all()
+    for garbage in (0, 1):
+        own = learner(config, chosen=chosen, burn_in=2, n_step=2, **options)
+        buffer = replay(own, discrete=config is DQNConfig)
+        sampler = PrioritizedSampler(buffer, PrioritizedConfig(), seed=1) if "prioritized" in options else buffer
+        window = first_window(own, sampler)
         missing = ~window.valid
-        obs = window.obs[VECTOR].clone()
-        obs[:, :2][missing[:, :2]] = garbage  # ahead of the episode
+        seen = torch.nn.functional.pad(window.valid, (0, 1)) | torch.nn.functional.pad(window.valid, (1, 0))
+        assert (~seen)[:, :2].any()
+        assert (~seen)[:, -2:].any()
+        wrong = torch.full_like(window.action, garbage)
         changed = window._replace(
-            obs={VECTOR: obs},
-            reward=torch.where(missing, garbage, window.reward),
-            action=torch.where(missing[..., None], garbage / 10, window.action),
-            log_prob=torch.where(missing, garbage, window.log_prob),
+            obs={VECTOR: torch.where(seen[..., None], window.obs[VECTOR], 3.0 * garbage)},
+            reward=torch.where(missing, 3.0 * garbage, window.reward),
+            action=torch.where(missing.view(*missing.shape, *([1] * (wrong.ndim - 2))), wrong, window.action),
+            log_prob=torch.where(missing, 3.0 * garbage, window.log_prob),
         )
         own._generator.manual_seed(1)
-        own.update(changed)
-        found.append(np.concatenate([n.vectors().ravel() for n in own.networks().values()]))
+        report = own.update(changed)
+        errors = report.get("td_error", torch.zeros(0)).numpy()
+        found.append(np.concatenate([*(n.vectors().ravel() for n in own.networks().values()), errors]))
     np.testing.assert_array_equal(*found)
 
 
@@ -166,7 +184,20 @@ OPTIONS: list[dict[str, Any]] = [
     {"prioritized": {}},
     {"prioritized": {"eta": 0.1}},
     {"prioritized": {"beta_start": 1.0}},
+    {"prioritized": {"alpha": 0.1}},
+    {"siamese": {"kind": "atc", "steps": 2}},
+    {"n_step": 3},
 ]
+
+
+def fits(config: type[Any], options: dict[str, Any]) -> bool:
+    """TD3 has no probabilities, and two critics; DQN has one network, which is its actor."""
+    unknown = {
+        SACConfig: (),
+        TD3Config: ("target", "n_critics"),
+        DQNConfig: ("n_critics", "clip_epsilon", "shared_encoder", "actor_trains_encoder"),
+    }
+    return not set(options) & set(unknown[config])
 
 
 def trained(own: WindowLearner, buffer: ReplayBuffer, updates: int = 4) -> bytes:
@@ -176,21 +207,16 @@ def trained(own: WindowLearner, buffer: ReplayBuffer, updates: int = 4) -> bytes
     return own.actor_vectors().tobytes()
 
 
-def test_every_option_changes_the_bits() -> None:
+@pytest.mark.parametrize("config", [SACConfig, TD3Config, DQNConfig])
+def test_every_option_changes_the_bits(config: type[Any]) -> None:
+    more = [] if config is SACConfig else [{"rescale_values": True}]
+    options = [{}, *(each for each in OPTIONS + more if fits(config, each))]
     found = []
-    for options in [{}, *OPTIONS]:
-        own = learner(**({"n_step": 2} | options))
-        found.append(trained(own, replay(own)))
+    for each in options:
+        own = learner(config, **({"n_step": 2} | each))
+        found.append(trained(own, replay(own, discrete=config is DQNConfig)))
+    assert len(options) > 20
     assert len(set(found)) == len(found)
-
-
-def test_rescaling_and_noise_change_the_bits_of_dqn_and_td3() -> None:
-    for config in (DQNConfig, TD3Config):
-        found = []
-        for options in ({}, {"rescale_values": True}, {"noisy": True}):
-            own = learner(config, **options)
-            found.append(trained(own, replay(own, discrete=config is DQNConfig)))
-        assert len(set(found)) == len(found)
 
 
 def test_augmentations_change_the_bits() -> None:
@@ -291,13 +317,31 @@ def test_encoders_of_their_own_are_trained_by_their_own_losses() -> None:
     np.testing.assert_array_equal(own.actor_encoder.vectors(), before[1])
 
 
+def test_the_error_of_a_sequence_by_hand() -> None:
+    """Half the largest and half the mean of the steps that are there: 1 and 3 of three, and 2 alone."""
+    own = learner(prioritized={"eta": 0.5})
+    found = own._sequence_errors(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([0, 1, 3]), 2)
+    assert found.tolist() == [2.5, 2.0]
+
+
 def test_priorities_are_those_of_sequences() -> None:
-    own = learner(prioritized={"alpha": 1.0, "eta": 0.5, "epsilon": 1e-9})
-    buffer = replay(own)
-    sampler = PrioritizedSampler(buffer, PrioritizedConfig(alpha=1.0, eta=0.5, epsilon=1e-9), seed=1)
+    """Each window's, by the critics and targets of the update, belongs to the step that was drawn; the others keep theirs."""
+    settings: dict[str, Any] = {"alpha": 0.5, "eta": 0.7, "epsilon": 0.01}
+    own, twin = (learner(prioritized=settings, n_step=2) for _ in range(2))
+    sampler, same = (PrioritizedSampler(replay(own), PrioritizedConfig(**settings), seed=1) for _ in range(2))
     own.train(sampler, 1)
-    changed = sampler.state_dict()["priorities"] != 1.0
-    assert 0 < changed.sum() <= 6
+    window = first_window(twin, same)
+    twin._generator.manual_seed(seeds.mix(twin._seed, seeds.Stream.LEARN, 0))
+    seen, slow = twin._see(twin.encoder, window), twin._see_slowly(twin.encoder, window)
+    y = twin._targets(window, seen, slow, twin._for_parts(window, seen, slow))
+    expected = np.ones(sampler.replay.total)
+    for row, index in enumerate(window.indices.tolist()):
+        steps = window.valid[row, :3]
+        q = twin.learner.critic_values({VECTOR: seen.features[row, :3][steps]}, window.action[row, :3][steps])
+        errors = (q - y[row][steps]).detach().abs().mean(0)
+        expected[index] = (0.7 * float(errors.max()) + 0.3 * float(errors.mean()) + 0.01) ** 0.5
+    np.testing.assert_allclose(sampler.state_dict()["priorities"], expected, rtol=1e-5)
+    assert (expected != 1).sum() > 3
 
 
 def test_bonuses_reach_the_targets_once_and_leave_rewards_alone() -> None:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from baldwin.errors import ReplayError
 from baldwin.learners import replay_columns
 from baldwin.observations import describe_observations
-from baldwin.replay import ReplayBuffer
+from baldwin.replay import PREVIOUS_INDEX, Column, ReplayBuffer
 
 SPEC = describe_observations(
     spaces.Dict({"eye": spaces.Box(0, 255, (1, 5, 5), np.uint8), "ear": spaces.Box(-9, 9, (1,), np.float32)}), "a test", frames=3
@@ -69,6 +69,48 @@ def test_segments_of_two_environments_do_not_mix() -> None:
     batch = replay.view().rows(np.array([0, 1]), n_step=3, gamma=0.5)
     assert seen(batch)[1] == [[2, 3, 4], [3, 4, 104]]
     assert batch.next_obs["vector"].ravel().tolist() == [4, 104]
+
+
+def test_windows_of_images_are_those_of_a_plain_loop() -> None:
+    """Two environments write segments in turns until the ring has gone round; some steps end an episode, some segments do not."""
+    rng, before, steps, frames, capacity = np.random.default_rng(1), 2, 3, 3, 40
+    replay = ReplayBuffer(COLUMNS | {PREVIOUS_INDEX: Column("<i8")}, capacity, seed=3)
+    last, at = [-1, -1], [0, 100]
+    episodes: list[list[int]] = [[], []]  # indices of the open ones
+    where: dict[int, tuple[list[int], int]] = {}  # index -> its episode and its place there
+    picture_of: dict[int, tuple[int, int]] = {}  # index -> what is seen before and after its step
+    for number in range(30):
+        env, count = number % 2, int(rng.integers(1, 5))
+        first = at[env]
+        ends = tuple(int(n) for n in range(first, first + count) if rng.random() < 0.25)
+        start = replay.total
+        last[env] = replay.add(rows(first, count, ends=ends[::2], truncated=ends[1::2]), after=last[env])
+        for n in range(count):
+            episodes[env].append(start + n)
+            where[start + n] = episodes[env], len(episodes[env]) - 1
+            over = first + n in ends
+            picture_of[start + n] = first + n, 100 + first + n if over else first + n + 1
+            if over:
+                episodes[env] = []
+        last[env] = last[env] if episodes[env] else -1
+        at[env] += count
+    oldest = replay.total - capacity
+
+    def stack(episode: list[int], place: int) -> list[int]:
+        """The frames up to a place; that after the last step is what it led to. Where there is none, the first one that can be sampled."""
+        seen = {n: picture_of[i][0] for n, i in enumerate(episode) if i >= oldest} | {len(episode): picture_of[episode[-1]][1]}
+        return [seen[max(n, min(seen))] % 256 for n in range(place - frames + 1, place + 1)]
+
+    window = replay.view().windows(np.arange(oldest, replay.total), before, steps)
+    for row, index in enumerate(range(oldest, replay.total)):
+        episode, place = where[index]
+        for column, n in enumerate(range(place - before, place + steps + 1)):
+            there = 0 <= n < len(episode) and episode[n] >= oldest
+            if column < before + steps:
+                assert window.valid[row, column] == there
+            if there or n == len(episode):
+                assert window.obs["eye"][row, column, :, 0, 0].tolist() == stack(episode, n), (row, column)
+    assert replay.tails > 30
 
 
 def test_what_was_overwritten_is_not_looked_at() -> None:

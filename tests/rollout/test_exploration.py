@@ -54,3 +54,12 @@ def test_random_actions_are_never_more_than_all() -> None:
     own = ["env.id=CartPole-v1", "algorithm.name=dqn", "algorithm.n_envs=2", "algorithm.start_steps=0", "algorithm.exploration_spread=4"]
     (job,) = build(load_config(None, [], own)).algorithm.ask(1)
     assert job.noise == (1.0, 1.0)  # type: ignore[attr-defined]
+
+
+def test_a_greedy_choice_is_certain() -> None:
+    """As of a DQN that explores by noise in its layers, whose outputs are values and no logits."""
+    act, out = ActionMap(spaces.Discrete(3), "tanh"), torch.tensor([[1.0, 5.0, 2.0]])
+    mask = torch.tensor([[True, False, True]])
+    assert log_probs(act, "greedy", 0.0, out, None, np.array([1])).tolist() == [0.0]
+    assert log_probs(act, "greedy", 0.0, out, mask, np.array([2])).tolist() == [0.0]
+    assert log_probs(act, "greedy", 0.0, out, None, np.array([0])).tolist() == [-np.inf]

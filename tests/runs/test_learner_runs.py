@@ -196,11 +196,23 @@ def test_priorities_are_a_switch_or_settings() -> None:
     assert read("algorithm.prioritized.alpha=0.5").alpha == read("algorithm.prioritized={alpha: 0.5}").alpha == 0.5
 
 
-@pytest.mark.parametrize(("stop", "expected"), [("stop.env_steps=600", 250), ("stop.generations=1", "auto")])
-def test_beta_reaches_its_end_with_the_run(stop: str, expected: int | str) -> None:
-    """(600 - 100) steps with half an update each."""
-    own = ["algorithm.prioritized={beta_updates: auto}", "algorithm.updates_per_step=0.5", "stop.env_steps=null", stop]
-    algorithm: Any = resolved(small("td3", *own)).algorithm
+SWEEP = "population={name: sweep, steps: 500, search: {algorithm.critic_lr: {log: [1e-4, 1e-3]}}}"
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (["stop.env_steps=600"], 250),  # (600 - 100) steps with half an update each
+        (["stop.learning_steps=300"], 100),
+        (["stop.generations=1"], "auto"),
+        (["stop.env_steps=600", "population={name: pbt, members: 3}"], 50),
+        ([SWEEP], 200),
+    ],
+)
+def test_beta_reaches_its_end_with_the_run(own: list[str], expected: int | str) -> None:
+    """By default, as in the paper; in a population with a member's share."""
+    more = ["algorithm.prioritized=true", "algorithm.updates_per_step=0.5", "stop.env_steps=null", *own]
+    algorithm: Any = resolved(load_config(None, [], [*SMALL, "algorithm.name=td3", *more])).algorithm
     assert algorithm.prioritized.beta_updates == expected
 
 

@@ -42,6 +42,41 @@ def test_recurrent_sac_remembers_with_other_seeds(seed: int, tmp_path: Path) -> 
     assert score(tmp_path / "run", *RECALL, *MEMORY, f"run.seed={seed}", "stop.env_steps=20000") >= 0.95
 
 
+SHORT = [
+    *("env.id=tests.toys.delayed:Recall", "executor.name=inline", "policy.hidden=[]", "algorithm.threads=1", "algorithm.gamma=0.95"),
+    *("algorithm.start_steps=200", "algorithm.steps_per_epoch=200", "algorithm.rollout_length=40", "algorithm.batch_size=32"),
+    *("algorithm.updates_per_step=0.2", "run.evaluate_every=1", "run.episodes=32", "stop={score: 0.9, env_steps: 4000}"),
+]
+LEARNERS = {
+    "dqn": ["algorithm.name=dqn", "algorithm.lr=5e-3", "algorithm.target_update_interval=20", "algorithm.epsilon_steps=1000"],
+    "sac": ["algorithm.name=sac", "algorithm.critic.hidden=[32]", *(f"algorithm.{x}=5e-3" for x in ("actor_lr", "critic_lr", "alpha_lr"))],
+    "td3": [
+        *("algorithm.name=td3", "env.kwargs.box=true", "algorithm.tau=0.05", "algorithm.exploration_noise=0.3"),
+        *("algorithm.actor_lr=5e-3", "algorithm.critic_lr=5e-3", "algorithm.critic.hidden=[32]"),
+    ],
+}
+MEMORIES = {
+    "gru": "policy.memory={kind: gru, size: 8, keep_bias: 3}",
+    "lstm": "policy.memory={kind: lstm, size: 8, keep_bias: 3}",
+    "attention": "policy.memory={kind: attention, size: 8, window: 10, heads: 2}",
+}
+OTHERS = [("dqn", "gru"), ("dqn", "attention"), ("td3", "lstm"), ("td3", "attention"), ("sac", "gru"), ("sac", "lstm")]
+SIX = ["env.kwargs.length=6", "algorithm.sequence=1", "algorithm.burn_in=5", "algorithm.burn_in_gradient=true", "algorithm.encoder_lr=5e-3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "memory"),
+    [("dqn", "lstm"), ("td3", "gru"), ("sac", "attention"), *(pytest.param(*x, marks=pytest.mark.slow) for x in OTHERS)],
+)
+def test_every_learner_remembers_for_six_steps(name: str, memory: str, tmp_path: Path) -> None:
+    assert score(tmp_path / "run", *SHORT, *LEARNERS[name], *SIX, MEMORIES[memory]) >= 0.9
+
+
+@pytest.mark.parametrize("name", ["dqn", "td3"])
+def test_without_memory_other_learners_stay_at_chance(name: str, tmp_path: Path) -> None:
+    assert abs(score(tmp_path / "run", *SHORT, *LEARNERS[name], "env.kwargs.length=6", "stop.env_steps=1200")) <= 0.5
+
+
 CHAIN = [
     *("algorithm.name=dqn", "env.id=tests.toys.delayed:Chain", "env.kwargs={rooms: 30}", "executor.name=inline", "policy.hidden=[64]"),
     *("algorithm.start_steps=200", "algorithm.steps_per_epoch=500", "algorithm.rollout_length=20", "algorithm.batch_size=64"),

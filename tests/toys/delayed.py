@@ -12,10 +12,11 @@ from gymnasium import spaces
 class Recall(gym.Env[np.ndarray, Any]):
     """A sign is shown at the first step only; the last action must repeat it. Chance is 0."""
 
-    def __init__(self, length: int = 5) -> None:
+    def __init__(self, length: int = 5, box: bool = False) -> None:
+        """`box`: an action is a number from -1 to 1; the last one is paid times the sign."""
         self.observation_space = spaces.Box(-1, 1, (2,), np.float32)
-        self.action_space = spaces.Discrete(2)
-        self._length = length
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32) if box else spaces.Discrete(2)
+        self._length, self._box = length, box
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
@@ -25,7 +26,8 @@ class Recall(gym.Env[np.ndarray, Any]):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._steps += 1
         over = self._steps == self._length
-        reward = (1.0 if int(action) == self._sign else -1.0) if over else 0.0
+        answer = float(action[0]) if self._box else 2.0 * int(action) - 1
+        reward = answer * (2 * self._sign - 1) if over else 0.0
         return np.array([0, self._steps == self._length - 1], np.float32), reward, over, False, {}
 
 

@@ -11,12 +11,16 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from gymnasium import spaces
+from pydantic import ValidationError
+
 from baldwin.config.importers.env_ids import current_env
 from baldwin.config.importers.rules import NOTHING_LOST, Converted, Imported, Rule, Settings, absent, apply_rules, number, same, whole
 from baldwin.config.importers.steps import checkpoints_for
 from baldwin.config.merge import Tree, merge, plain_tree
 from baldwin.config.preset import folder_name
-from baldwin.errors import ConfigError, pick
+from baldwin.envs import EnvConfig, EnvSpec, check_env
+from baldwin.errors import BaldwinError, ConfigError, pick
 
 BASE, NETWORKS, REPLAY, SAC = "base_config", "nn_config", "replay_config", "sac_config"
 ENV_TYPES = ("GYM", "DM_CONTROL")
@@ -69,6 +73,10 @@ NORMALIZED = "bonuses are divided by their running standard deviation here"
 EVOLVER = "baldwin evolve -m population.name=evolver has settings of its own"
 TRANSPORT = "has no counterpart: executors move data themselves"
 OFFLINE = "offline data is not there yet"
+FOR_NUMBERS = "it is for continuous actions"
+NO_ENCODER = "it trains an encoder, and vectors have none here: set policy.encoders={SENSOR: mlp}, or policy.memory.kind=gru, and this"
+WORLD = "what the environment is like"
+"""A setting that no file has: the EnvSpec, or None."""
 
 
 def import_asac(config: Mapping[str, Any], section: str | None = None, env: str | None = None) -> Imported:
@@ -88,7 +96,41 @@ def import_asac(config: Mapping[str, Any], section: str | None = None, env: str 
     if env is None and kind not in ENV_TYPES and not (kind == "UNITY" and build_path(given)):
         raise ConfigError(f"env_type {kind}: {UNITY}. Give the environment, as in --env unity:PATH or --env Pendulum-v1")
     rules = RULES | {"sac_config.clip_epsilon": _own_clip if "sac_config.clip_epsilon" in given else _clip}
-    return apply_rules(rules, given, DEFAULTS, {"env": env} if env else {}, ON_BY_DEFAULT, algorithm={"name": "sac"})
+    options = {"env": env} if env else {}
+    defaults = DEFAULTS | {WORLD: describe_world(DEFAULTS | given | options)}
+    return apply_rules(rules, given, defaults, options, ON_BY_DEFAULT, algorithm={"name": "sac"})
+
+
+def describe_world(settings: Settings) -> EnvSpec | None:
+    """The environment, if it can be made: not a build of Unity, which is a program, nor code that the file and not the user names."""
+    keys = {"env.id": settings["env"]} if "env" in settings else _env_name(settings["base_config.env_name"], settings)[0]
+    found, *module = str(keys["env.id"]).split(":")
+    if found == "unity" or (module and "env" not in settings and found not in ("dmc", "pybullet")):
+        return None
+    kwargs = keys.get("env.kwargs", {}) | _env_args(settings.get("base_config.env_args"), settings)[0].get("env.kwargs", {})
+    try:
+        return check_env(EnvConfig(id=keys["env.id"], kwargs=kwargs))
+    except (BaldwinError, ValidationError):
+        return None
+
+
+def _actions(settings: Settings) -> str:
+    """What kind of actions there are: numbers, choices, both, or unknown."""
+    world: EnvSpec | None = settings[WORLD]
+    if world is None:
+        return "unknown"
+    kinds = {spaces.Box: "numbers", spaces.Discrete: "choices"}
+    return kinds.get(type(world.action_space), "both")
+
+
+def _is_dqn_like(settings: Settings) -> bool:
+    return bool(settings.get("sac_config.discrete_dqn_like")) and _actions(settings) != "numbers"
+
+
+def _has_encoder(settings: Settings) -> bool:
+    """Whether there is something that representation losses can train."""
+    world: EnvSpec | None = settings[WORLD]
+    return bool(settings.get("sac_config.seq_encoder") or (world and world.obs.images))
 
 
 def build_path(settings: Settings) -> str | None:
@@ -208,7 +250,13 @@ def _auto_alpha(value: Any, settings: Settings) -> Converted:
 
 
 def _target_entropy(value: Any, settings: Settings) -> Converted:
-    return ({}, "minus the number of actions, as here") if value is None else ({"algorithm.target_entropy": -number(value)}, "its negative")
+    if value is None:
+        return {}, "minus the number of actions, as here"
+    if _actions(settings) == "numbers":
+        return {"algorithm.target_entropy": -number(value)}, "its negative"
+    if _actions(settings) == "unknown":
+        return {}, f"the actions are not known: if all are continuous, set algorithm.target_entropy={-number(value):g}"
+    return {}, "choices have an entropy between 0 and the log of their number, never its negative: set algorithm.target_entropy_scale"
 
 
 def _discrete_target(value: Any, settings: Settings) -> Converted:
@@ -222,8 +270,8 @@ def _normalization(value: Any, settings: Settings) -> Converted:
 def _own_clip(value: Any, settings: Settings) -> Converted:
     if number(value) <= 0:
         return {}, NOTHING_LOST
-    if settings.get("sac_config.discrete_dqn_like"):
-        return {}, "it is for continuous actions"
+    if _is_dqn_like(settings) or _actions(settings) in ("choices", "both"):
+        return {}, FOR_NUMBERS
     return {"algorithm.clip_epsilon": value}, "for continuous actions alone; Q moves by tau x epsilon per update at most"
 
 
@@ -234,7 +282,7 @@ def _clip(value: Any, settings: Settings) -> Converted:
 def _corrected(value: Any, settings: Settings) -> Converted:
     if not value or whole(settings["sac_config.n_step"]) == 1:
         return {}, NOTHING_LOST if not value else "one step needs no correction"
-    if settings.get("sac_config.discrete_dqn_like"):
+    if _is_dqn_like(settings):
         return {}, "choices without a policy have no probabilities to correct by"
     if _noise(settings):
         return {}, "noise on actions changes the probabilities that it would correct by"
@@ -243,12 +291,12 @@ def _corrected(value: Any, settings: Settings) -> Converted:
 
 def _is_corrected(settings: Settings) -> bool:
     corrects = settings["sac_config.use_n_step_is"] and whole(settings["sac_config.n_step"]) > 1
-    return bool(corrects and not settings.get("sac_config.discrete_dqn_like") and not _noise(settings))
+    return bool(corrects and not _is_dqn_like(settings) and not _noise(settings))
 
 
 def _noise(settings: Settings) -> tuple[float, float] | None:
     """Noise on the actions of the first and of the last environment, if there is any."""
-    if settings.get("sac_config.discrete_dqn_like"):
+    if _is_dqn_like(settings) or _actions(settings) in ("choices", "both"):
         return None
     if own := settings.get("sac_config.action_noise"):
         least, most = (number(x) for x in own)
@@ -261,14 +309,14 @@ def _noise(settings: Settings) -> tuple[float, float] | None:
 def _action_noise(value: Any, settings: Settings) -> Converted:
     found = _noise(settings)
     if not value or found is None:
-        return {}, NOTHING_LOST if not value else "has no effect with discrete_dqn_like"
+        return {}, NOTHING_LOST if not value else FOR_NUMBERS
     return _noise_keys(found), "in geometric steps from environment to environment, even ones there"
 
 
 def _noise_rate(value: Any, settings: Settings) -> Converted:
     found = _noise(settings)
     if not value or settings.get("sac_config.action_noise") or found is None:
-        return {}, NOTHING_LOST if not value else "replaced by sac_config.action_noise"
+        return {}, NOTHING_LOST if not value else FOR_NUMBERS if found is None else "replaced by sac_config.action_noise"
     return _noise_keys(found), "from the rate to noise_max in geometric steps; there actor n has n times the rate"
 
 
@@ -296,7 +344,7 @@ def _add_with_td(value: Any, settings: Settings) -> Converted:
 
 def _has_windows(settings: Settings) -> bool:
     """Whether it learns from sequences."""
-    parts = ("seq_encoder", "siamese", "siamese_use_q", "use_prediction", "curiosity", "use_rnd")
+    parts = ["seq_encoder", "curiosity", "use_rnd", *(("siamese", "siamese_use_q", "use_prediction") if _has_encoder(settings) else ())]
     return _is_corrected(settings) or any(settings.get(f"sac_config.{part}") for part in parts)
 
 
@@ -327,24 +375,31 @@ def _burn_in(value: Any, settings: Settings) -> Converted:
 def _siamese(value: Any, settings: Settings) -> Converted:
     if value is None:
         return {}, NOTHING_LOST
-    return {"algorithm.siamese.kind": str(value).lower()}, "it trains encoders: set policy.encoders or policy.memory"
+    return ({"algorithm.siamese.kind": str(value).lower()}, "") if _has_encoder(settings) else ({}, NO_ENCODER)
 
 
 def _siamese_q(value: Any, settings: Settings) -> Converted:
     keys = {"algorithm.siamese.contrastive_q": True} | ({} if settings.get("sac_config.siamese") else {"algorithm.siamese.kind": "none"})
-    return (keys, "") if value else ({}, NOTHING_LOST)
+    if not value:
+        return {}, NOTHING_LOST
+    return (keys, "") if _has_encoder(settings) else ({}, NO_ENCODER)
 
 
 def _adaptive(value: Any, settings: Settings) -> Converted:
-    return ({"algorithm.siamese.adaptive": True}, "") if value and settings.get("sac_config.siamese") else ({}, NOTHING_LOST)
+    if not value:
+        return {}, NOTHING_LOST
+    used = settings.get("sac_config.siamese") and _has_encoder(settings)
+    return ({"algorithm.siamese.adaptive": True}, "") if used else ({}, "has no effect without algorithm.siamese")
 
 
 def _prediction(value: Any, settings: Settings) -> Converted:
     if not value:
         return {}, NOTHING_LOST
+    if not _has_encoder(settings):
+        return {}, NO_ENCODER
     kl = settings.get("sac_config.transition_kl", 0.8)
     keys = {"algorithm.prediction.transition_kl": number(kl), "algorithm.prediction.extra": bool(settings["sac_config.use_extra_data"])}
-    return keys, "it trains encoders: set policy.encoders or policy.memory"
+    return keys, ""
 
 
 def _curiosity(value: Any, settings: Settings) -> Converted:
@@ -352,11 +407,13 @@ def _curiosity(value: Any, settings: Settings) -> Converted:
 
 
 def _dqn_like(value: Any, settings: Settings) -> Converted:
-    return ({"algorithm.discrete_dqn_like": True}, "") if value else ({}, NOTHING_LOST)
+    if not value:
+        return {}, NOTHING_LOST
+    return ({"algorithm.discrete_dqn_like": True}, "") if _is_dqn_like(settings) else ({}, "it is for choices, and there are none")
 
 
 def _dqn_epsilon(value: Any, settings: Settings) -> Converted:
-    if not settings.get("sac_config.discrete_dqn_like"):
+    if not _is_dqn_like(settings):
         return {}, "has no effect without sac_config.discrete_dqn_like"
     return {"algorithm.discrete_dqn_epsilon": number(value)}, ""
 
@@ -370,6 +427,8 @@ def _strength(value: Any, settings: Settings) -> Converted:
 def _rnd(value: Any, settings: Settings) -> Converted:
     if not value:
         return {}, NOTHING_LOST
+    if _actions(settings) == "both":
+        return {}, "it chooses among actions of one kind, and these have several parts: set algorithm.rnd=reward"
     return {"algorithm.rnd.kind": "action", "algorithm.rnd.n_samples": whole(settings.get("sac_config.rnd_n_sample", 10))}, ""
 
 
