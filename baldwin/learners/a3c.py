@@ -22,6 +22,7 @@ from baldwin.learners.policy_gradient_algorithm import MAX_JOB_PARAMS, STEP_ARRA
 from baldwin.networks import PolicyConfig
 from baldwin.observations import VECTOR
 from baldwin.ops.moments import Moments
+from baldwin.ops.returns import explained_variance
 from baldwin.rollout import ACTOR, CUT, LATENCIES, MEMORY, REPLACED, CollectJob
 from baldwin.types import Job, Metrics, Outcome, Shared, State, Worker
 
@@ -58,8 +59,10 @@ class A3C(A2C):
     def segment_gradient(self, experience: Experience) -> tuple[NDArray[np.float32], Metrics]:
         """The gradient [D] of the loss of a segment, and the loss's parts."""
         with self._updating(0):
-            gradient, parts = self.loss_gradient(self.estimate(experience))
-        return gradient.numpy(), {name: getattr(parts, name) for name in REPORTED}
+            steps = self.estimate(experience)
+            gradient, parts = self.loss_gradient(steps)
+        found = {name: getattr(parts, name) for name in REPORTED}
+        return gradient.numpy(), found | {"explained_variance": explained_variance(steps.value.numpy(), steps.target.numpy())}
 
     def apply(self, gradient: NDArray[np.float32], env_steps: int) -> Metrics:
         """One step of the optimiser down a gradient, scaled to `max_grad_norm` where it is larger.
@@ -70,10 +73,8 @@ class A3C(A2C):
         norm = float(np.linalg.norm(gradient))
         if not np.isfinite(norm):
             raise Diverged("a worker's gradient is not finite: the learner has diverged. Lower algorithm.lr")
-        limit = self.config.max_grad_norm
-        scale = 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))
         with self._updating(env_steps):
-            self._optimizer.step(torch.from_numpy(gradient * np.float32(scale)))
+            self.descend(torch.tensor(gradient))
         self.updates += 1
         return {"gradient_norm": norm}
 
@@ -192,7 +193,7 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
 
     def _apply(self, pending: Pending, outcome: Outcome) -> Metrics | None:
         found = {name.removeprefix(METRIC): float(value) for name, value in outcome.arrays.items() if name.startswith(METRIC)}
-        found |= self.learner.apply(np.array({**outcome.arrays, **outcome.derived}[GRADIENT]), self.learning_steps)
+        found |= self.learner.apply({**outcome.arrays, **outcome.derived}[GRADIENT], self.learning_steps)
         found["staleness"] = float(self._learned - pending.actor_version)
         if self._context.policy.normalize_obs and MOMENTS in outcome.arrays:
             self.moments = self.moments.merge(Moments.unpack(np.asarray(outcome.arrays[MOMENTS])))

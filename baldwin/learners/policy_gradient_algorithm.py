@@ -236,7 +236,13 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         self._tracker.drop_episodes(envs)
         if self._rewards:
             self._rewards.forget(envs)
-        self._actors[max(self._actors)] = self._current_actor()
+        self._replace_actor()
+
+    def _replace_actor(self) -> None:
+        """The newest version gets what the learner is now."""
+        newest = max(self._actors)
+        self._actors[newest] = self._current_actor()
+        self._shared_actors.discard(newest)
 
     def reset_optimizer(self) -> None:
         """The moments of Adam or RMSProp."""
@@ -260,7 +266,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         """Replace them, with a fresh optimiser."""
         self.learner.nets.set_params(weights)
         self.learner.reset_optimizer()
-        self._actors[max(self._actors)] = self._current_actor()
+        self._replace_actor()
         self._policy = self._greedy()
 
     def state_dict(self) -> State:

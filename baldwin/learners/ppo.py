@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
@@ -63,18 +62,18 @@ class PPO(GAELearner):
         """Algorithm 1: `epochs` passes over the segments in minibatches, unless the policy moves too far."""
         clip = value_at(self.config.clip_range, env_steps)
         found: dict[str, list[Any]] = {}
-        log_ratios: list[Array] = []
+        log_ratios: list[list[Array]] = []  # of the epochs' minibatches
         with self._updating(env_steps):
             steps = first = self.estimate(experience)
             for epoch in range(self.config.epochs):
                 if epoch and self.config.recompute_advantages:
                     steps = self.estimate(experience)
-                if not self._epoch(steps, clip, found, log_ratios):
+                log_ratios.append([])
+                if not self._epoch(steps, clip, found, log_ratios[-1]):
                     break
-            all_ratios = np.concatenate(log_ratios)
             return report(found) | {
-                "approx_kl": approx_kl(log_ratios[-1] if self.config.target_kl else all_ratios[-len(first.action) :]),
-                "clip_fraction": clip_fraction(np.exp(all_ratios), clip),
+                "approx_kl": approx_kl(log_ratios[-1]),
+                "clip_fraction": clip_fraction([own for epoch_ratios in log_ratios for own in epoch_ratios], clip),
                 "explained_variance": explained_variance(first.value.numpy(), first.target.numpy()),
             }
 
@@ -83,12 +82,12 @@ class PPO(GAELearner):
         for minibatch in self.minibatches(steps):
             gradient, parts = self.minibatch_gradient(minibatch, clip)
             log_ratios.append(parts.log_prob - minibatch.log_prob.numpy())
-            if self.config.target_kl and approx_kl(log_ratios[-1]) > 1.5 * self.config.target_kl:
+            for name in REPORTED:
+                found.setdefault(name, []).append(getattr(parts, name))
+            if self.config.target_kl and approx_kl(log_ratios[-1:]) > 1.5 * self.config.target_kl:
                 return False
             norm = self.descend(gradient)
             self.updates += 1
-            for name in REPORTED:
-                found.setdefault(name, []).append(getattr(parts, name))
             if norm is not None:
                 found.setdefault("gradient_norm", []).append(norm)
         return True

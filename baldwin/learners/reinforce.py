@@ -15,7 +15,7 @@ from baldwin.learners.policy_gradient_algorithm import OnPolicyConfig
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
 from baldwin.ops.policy_loss import squared_error
-from baldwin.ops.returns import backward_sum
+from baldwin.ops.returns import backward_sum, explained_variance
 from baldwin.types import Metrics
 
 
@@ -56,7 +56,10 @@ class REINFORCE(PolicyGradientLearner):
             loss, parts = self.loss(steps)
             norm = self.minimize(loss)
             self.updates += 1
-        return report({name: [x] for name, x in parts.items()} | ({} if norm is None else {"gradient_norm": [norm]}))
+        found = report({name: [x] for name, x in parts.items()} | ({} if norm is None else {"gradient_norm": [norm]}))
+        if not self.config.baseline:
+            return found
+        return found | {"explained_variance": explained_variance(steps.value.numpy(), steps.target.numpy())}
 
     def loss(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
         """- mean (G - b) log pi(a|s) + value_coef sum_c mean (b_c - G_c)^2 - entropy_coef mean H; and its parts."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
@@ -38,11 +41,18 @@ def squared_error(value: Tensor, target: Tensor) -> Tensor:
     return loss * value.shape[1] if value.shape[1] > 1 else loss
 
 
-def approx_kl(log_ratio: Array) -> float:
-    """Mean of (r - 1) - log r: an estimate of KL(old || new) that is never negative (Schulman 2020)."""
-    return float((np.exp(log_ratio) - 1 - log_ratio).mean())
+def approx_kl(log_ratios: Sequence[Array]) -> float:
+    """Mean of (r - 1) - log r, an estimate of KL(old || new) that is never negative (Schulman 2020); mean of the minibatches' means."""
+    log_ratio = np.concatenate(log_ratios)
+    return _mean_of_means(np.exp(log_ratio) - 1 - log_ratio, log_ratios)
 
 
-def clip_fraction(ratio: Array, clip: float) -> float:
-    """The share of ratios further than `clip` from 1."""
-    return float((np.abs(ratio - 1) > clip).mean())
+def clip_fraction(log_ratios: Sequence[Array], clip: float) -> float:
+    """The share of ratios further than `clip` from 1; mean of the minibatches' shares."""
+    return _mean_of_means(np.abs(np.exp(np.concatenate(log_ratios)) - 1) > clip, log_ratios)
+
+
+def _mean_of_means(values: NDArray[Any], minibatches: Sequence[Array]) -> float:
+    """Of the values of minibatches one after the other."""
+    sizes = np.array([len(own) for own in minibatches])
+    return float((np.add.reduceat(values, np.cumsum(sizes) - sizes, dtype=np.float64) / sizes).mean())

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from baldwin.errors import BaldwinError
-from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor, make_executor
+from baldwin.executors import ExecutorConfig, ProcessExecutor, VirtualExecutor, make_executor, process
 from baldwin.executors.config import DeadlinePassed, deadline
 from baldwin.executors.streams import StreamOwners
 from baldwin.ops.noise import Noise
@@ -60,6 +60,19 @@ def test_what_is_shared_later_is_used_later(name: str, workers: int) -> None:
         executor.share(Shared(CENTER, 1, CENTER_ARRAYS | {"params": np.full(4, 3.0, np.float32)}, 1))
         near = drain(executor, [job(n) for n in range(4)])
         assert max(o.fitness for r in far for o in r.outcomes) < min(o.fitness for r in near for o in r.outcomes)
+    finally:
+        executor.close()
+
+
+def test_a_worker_gets_only_the_newest_of_what_was_shared_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, send = [], process._send
+    monkeypatch.setattr(process, "_send", lambda slot, kind, content: (sent.append((kind, content)), send(slot, kind, content)))
+    executor = make_executor(ExecutorConfig(name="process", workers=1), SphereWorker)
+    try:
+        for version in range(5):
+            executor.share(Shared(CENTER, version, CENTER_ARRAYS, version))
+        drain(executor, [job(n) for n in range(3)])
+        assert [content.version for kind, content in sent if kind == "share"] == [4]
     finally:
         executor.close()
 

@@ -27,11 +27,11 @@ MIXED = spaces.Dict(
 RNG = torch.Generator().manual_seed(0)
 
 
-def test_log_probs_and_entropies_are_those_of_torch() -> None:
+def test_log_probs_and_entropies_and_their_gradients_are_those_of_torch() -> None:
     actions = ActionMap(MIXED, "tanh", "gaussian")
     out = 0.5 * torch.randn(5, actions.outputs, generator=RNG)  # far from +-1, where float32 cannot tell actions apart
-    dist = ActionDistribution(actions, out)
-    stored = torch.from_numpy(dist.sample(np.random.default_rng(0)))
+    stored = torch.from_numpy(ActionDistribution(actions, out).sample(np.random.default_rng(0)))
+    dist = ActionDistribution(actions, out.requires_grad_())
     a, box, branches, flags = torch.split(out, [3, 4, 6, 3], -1)
     normal = Normal(box[:, :2], box[:, 2:].exp())
     squashed = Independent(TransformedDistribution(normal, [TanhTransform()]), 1)
@@ -42,6 +42,9 @@ def test_log_probs_and_entropies_are_those_of_torch() -> None:
     torch.testing.assert_close(dist.log_prob(stored), expected, rtol=1e-3, atol=1e-3)
     entropy = normal.entropy().sum(-1) + sum(h.entropy() for h in heads) + Bernoulli(logits=flags).entropy().sum(-1)
     torch.testing.assert_close(dist.entropy(), entropy, rtol=1e-4, atol=1e-5)
+    for found, known in ((dist.log_prob(stored), expected), (dist.entropy(), entropy)):
+        slopes = [torch.autograd.grad((x * torch.arange(1, 6)).sum(), out, retain_graph=True)[0] for x in (found, known)]
+        torch.testing.assert_close(*slopes, rtol=1e-3, atol=1e-3)
 
 
 def test_samples_have_the_probabilities_they_say() -> None:

@@ -57,11 +57,12 @@ def test_clipped_values_by_hand() -> None:
 
 
 def test_kl_and_clip_fraction_as_stable_baselines_computes_them() -> None:
-    """approx_kl = mean((exp(log_ratio) - 1) - log_ratio); clip_fraction = mean(|ratio - 1| > clip_range)."""
-    log_ratio = np.array([0.0, 0.1, -0.3], np.float32)
-    expected = np.mean((np.exp([0.0, 0.1, -0.3]) - 1) - np.array([0.0, 0.1, -0.3]))
-    assert approx_kl(log_ratio) == pytest.approx(expected, rel=1e-5)
-    assert clip_fraction(np.exp(log_ratio), 0.2) == pytest.approx(1 / 3)
+    """approx_kl = mean((exp(log_ratio) - 1) - log_ratio); clip_fraction = mean(|ratio - 1| > clip_range); the mean over minibatches."""
+    log_ratios = [np.array([0.0, 0.1, -0.3], np.float32), np.array([0.4], np.float32)]
+    expected = [np.mean((np.exp(x) - 1) - x) for x in ([0.0, 0.1, -0.3], [0.4])]
+    assert approx_kl(log_ratios[:1]) == pytest.approx(expected[0], rel=1e-5)
+    assert approx_kl(log_ratios) == pytest.approx(sum(expected) / 2, rel=1e-5)
+    assert clip_fraction(log_ratios, 0.2) == pytest.approx((1 / 3 + 1) / 2)
 
 
 def test_factorised_noise() -> None:
