@@ -97,7 +97,7 @@ def start_server() -> None:
             forkserver.ensure_running()
 
 
-def run_behind_the_world() -> None:
+def lower_priority() -> None:
     """Lower the priority of this process, which learns, but not of its workers: a live world may share the machine, and does not wait.
 
     On Linux it is that of the calling thread, and of threads and processes that it starts.
@@ -106,9 +106,9 @@ def run_behind_the_world() -> None:
         os.nice(max(0, LEARNER_NICENESS - os.nice(0)))
 
 
-def call_behind_the_world(work: Callable[[], T]) -> T:
+def call_at_lower_priority(work: Callable[[], T]) -> T:
     """What `work` returns, in a thread of lower priority: a worker that learns now may play again later, and nobody can raise a priority."""
-    with ThreadPoolExecutor(1, initializer=run_behind_the_world) as thread:
+    with ThreadPoolExecutor(1, initializer=lower_priority) as thread:
         return thread.submit(work).result()
 
 

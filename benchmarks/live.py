@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from baldwin.config import load_config
-from baldwin.processes import run_behind_the_world
+from baldwin.processes import lower_priority
 from baldwin.runs.run import Run, start, train
 from benchmarks.tools import table
 
@@ -78,7 +78,7 @@ def play(url: str, frames: str, seconds: float, learns: bool) -> None:
         run = start(config, Path(folder) / "run")
         run.due = lambda algorithm: ()  # type: ignore[method-assign]
         if learns:
-            run_behind_the_world()  # as `baldwin train` does
+            lower_priority()  # as `baldwin train` does
         else:
             run.algorithm.learner.update = lambda experience, steps: {}  # type: ignore[attr-defined]
         train(run, [partial(_stop_after, time.monotonic() + seconds)])

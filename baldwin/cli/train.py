@@ -12,7 +12,7 @@ from baldwin.cli.console import err, out
 from baldwin.cli.options import Algo, Env, Files, OutDir, Overrides, Quiet, RunDir, Seed, Trust
 from baldwin.cli.reports import compare
 from baldwin.errors import UserError
-from baldwin.processes import run_behind_the_world, start_server
+from baldwin.processes import lower_priority, start_server
 
 if TYPE_CHECKING:
     from baldwin.config import RunConfig
@@ -139,7 +139,7 @@ def train_and_report(prepare: Callable[[], Any], quiet: bool, summary: bool = Tr
 
     run = prepare()
     if run.parts.env_spec.live:
-        run_behind_the_world()
+        lower_priority()
     path = run.directory.path
     with Signals.held() as signals:
         try:

@@ -57,7 +57,7 @@ class AsynchronousConfig(HybridConfig):
         return self.strategy
 
     @property
-    def real_mean_episodes(self) -> int:
+    def resolved_mean_episodes(self) -> int:
         """Episodes of the mean after each individual: none, where no baseline is compared with."""
         return 0
 
@@ -82,7 +82,7 @@ class BaselineHybridConfig(AsynchronousConfig):
     common_random_numbers: bool = Field(False, description="The mean is played once after each individual, from the same start")
 
     @property
-    def real_mean_episodes(self) -> int:
+    def resolved_mean_episodes(self) -> int:
         """Episodes of the mean after each individual."""
         return self.mean_episodes or (1 if self.common_random_numbers else DEFAULT_MEAN_EPISODES)
 
@@ -98,7 +98,7 @@ class BaselineHybridConfig(AsynchronousConfig):
 
     @model_validator(mode="after")
     def _one_shared_start(self) -> Self:
-        if self.common_random_numbers and self.real_mean_episodes > 1:
+        if self.common_random_numbers and self.resolved_mean_episodes > 1:
             raise ValueError("common_random_numbers plays the mean once, from the individual's start: leave mean_episodes out")
         return self
 
@@ -228,7 +228,7 @@ class AsynchronousHybrid(HybridAlgorithm):
     def _open_baseline(self, individual: int) -> int:
         """Play the mean as it is now, from the individual's start if they share it."""
         start = individual if self.config.shares_starts else -1
-        episodes = self.config.real_mean_episodes
+        episodes = self.config.resolved_mean_episodes
         return self._open_job("mean", individual, self._distribution_version, self.center, episodes=episodes, start=start)
 
     def _on_baseline(self, pending: PendingJob, outcome: Outcome) -> Metrics | None:

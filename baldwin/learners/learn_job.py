@@ -13,7 +13,7 @@ from baldwin.learners.experience import Experience
 from baldwin.learners.policy_gradient import PolicyGradientConfig, PolicyGradientLearner
 from baldwin.networks import ActionMap, PolicyConfig
 from baldwin.ops.moments import Moments
-from baldwin.processes import call_behind_the_world
+from baldwin.processes import call_at_lower_priority
 from baldwin.types import (
     Arrays,
     Outcome,
@@ -70,7 +70,7 @@ class LearnJob:
         Raises:
             Diverged: a loss is not finite.
         """
-        return call_behind_the_world(self._update) if self.learner.env.live else self._update()
+        return call_at_lower_priority(self._update) if self.learner.env.live else self._update()
 
     def _update(self) -> list[Outcome]:
         state = unflatten_tree(self.state)

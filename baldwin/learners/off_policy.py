@@ -97,7 +97,7 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
         return 0.0
 
     @property
-    def real_steps_per_epoch(self) -> int:
+    def resolved_steps_per_epoch(self) -> int:
         """An epoch ends with a segment."""
         segment = self.n_envs * self.rollout_length
         return -(-self.steps_per_epoch // segment) * segment
@@ -140,10 +140,10 @@ class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimit
             raise ValueError(
                 "algorithm.prioritized.eta is for windows of steps, which nothing here asks for. Set algorithm.sequence=8, or leave it out"
             )
-        span = generations_kept * self.real_steps_per_epoch
+        span = generations_kept * self.resolved_steps_per_epoch
         if span > self.checkpoint_slack:
             raise ValueError(
-                f"run.keep x run.checkpoint_every x an epoch of {self.real_steps_per_epoch} steps is {span}, more than the "
+                f"run.keep x run.checkpoint_every x an epoch of {self.resolved_steps_per_epoch} steps is {span}, more than the "
                 f"algorithm.checkpoint_slack={self.checkpoint_slack} that the replay keeps for going back to a checkpoint: "
                 f"lower run.checkpoint_every"
             )

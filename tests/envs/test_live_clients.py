@@ -482,17 +482,17 @@ def test_players_are_described_and_read_back() -> None:
     assert read_players([describe_player(player) for player in players]) == players
 
 
-def test_the_learner_runs_behind_the_world() -> None:
+def test_the_learner_runs_at_lower_priority_than_the_world() -> None:
     code = (
-        "import os; from baldwin.processes import run_behind_the_world as run; before = os.nice(0); run(); run(); print(before, os.nice(0))"
+        "import os; from baldwin.processes import lower_priority as run; before = os.nice(0); run(); run(); print(before, os.nice(0))"
     )
     before, after = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert after == max(before, 5)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, threads have the priority of their process")
-def test_an_update_runs_behind_the_world_and_its_worker_does_not() -> None:
-    code = "import os; from baldwin.processes import call_behind_the_world as call; print(call(lambda: os.nice(0)), os.nice(0))"
+def test_an_update_runs_at_lower_priority_and_its_worker_does_not() -> None:
+    code = "import os; from baldwin.processes import call_at_lower_priority as call; print(call(lambda: os.nice(0)), os.nice(0))"
     inside, after = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert inside == max(after, 5)
     assert after == os.nice(0)
