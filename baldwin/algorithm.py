@@ -56,19 +56,19 @@ class AlgorithmConfig(ConfigModel):
         """
 
     def resolved(self) -> Self:
-        """The same with every `auto` replaced by what it means on this machine."""
+        """This config with every `auto` replaced by what it means on this machine."""
         return self
 
     def resolved_for(self, env: EnvSpec) -> Self:
-        """The same with every `auto` that depends on the environment replaced, too."""
+        """This config with every `auto` that depends on the environment replaced, called when that is known."""
         return self
 
     def resolved_for_steps(self, env_steps: int | None) -> Self:
-        """The same with every `auto` that depends on the length of the run replaced, too; None: it is not known."""
+        """This config with every `auto` that depends on the length of the run replaced; `env_steps` is None where nobody knows it."""
         return self
 
     def on_cpu(self) -> Self:
-        """The same computed on a CPU: evaluating a trained policy needs no GPU."""
+        """This config for a CPU: evaluating a trained policy needs no GPU."""
         return self
 
 

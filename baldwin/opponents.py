@@ -222,7 +222,7 @@ class OpponentPool:
         return len(self._recent.get(number, ())) >= self._config.games_needed
 
     def win_rate(self) -> float:
-        """Of the last games against the active members, each alike; 0.5 before the first."""
+        """Share of the last games that were won, the mean over the active members; 0.5 before the first game."""
         known = [self._rate(member.number) for member in self.active if self._recent.get(member.number)]
         return float(np.mean(known)) if known else 0.5
 

@@ -151,7 +151,7 @@ def make_copies(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorEnv:
 
 
 def reward_weights(config: EnvConfig, env_spec: EnvSpec) -> NDArray[np.float32]:
-    """Of the components of the reward, in the order of their names."""
+    """Values of the components of the reward, in the order of their names."""
     return np.array([config.reward_weights.get(name, 1.0) for name in env_spec.rewards], np.float32)
 
 

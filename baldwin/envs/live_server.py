@@ -282,7 +282,7 @@ class LiveServer:
                 self.counts["malformed"] += 1
 
     async def _read_packed(self, connection: Connection, table: _Table) -> None:
-        """The same for all matches of a connection."""
+        """Take actions of all matches of a connection, in packed frames, as they come."""
         async for raw in connection.socket:
             try:
                 message = decode(raw, connection.frames)

@@ -103,7 +103,7 @@ def run_job(job: Job, worker: Worker) -> list[Outcome]:
 
 
 def run_timed(job: Job, worker: Worker) -> tuple[list[Outcome], float]:
-    """The same, and the CPU seconds it took."""
+    """What `run_job` returns, and the CPU seconds it took."""
     started = time.process_time()
     outcomes = run_job(job, worker)
     return outcomes, time.process_time() - started

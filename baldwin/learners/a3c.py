@@ -146,7 +146,7 @@ class A3CAlgorithm(PolicyGradientAlgorithm):
         self._pending: dict[int, Pending] = {}
 
     def publish(self) -> list[Shared]:
-        """And policy with values, where they are too large to travel with every job."""
+        """What every algorithm publishes, and policy with values, where they are too large to travel with every job."""
         found = super().publish()
         oldest = min(self._actors)
         return found + [Shared(LEARNER, s.version, {"params": self._actors[s.version][LEARNER]}, oldest) for s in found if s.key == ACTOR]

@@ -38,7 +38,7 @@ class LossParts(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Of the parts of the loss."""
+    """Coefficients of the parts of the loss."""
 
     value: float
     entropy: float

@@ -56,7 +56,7 @@ class Window:
         return torch.cat((self.valid, never), 1) | torch.cat((never, self.valid), 1)
 
     def detach(self) -> Window:
-        """The same without the way back to the encoder."""
+        """These steps cut off from the graph: losses do not reach the encoder."""
         return replace(self, features=self.features.detach())
 
 

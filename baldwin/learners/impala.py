@@ -153,7 +153,7 @@ class DecoupledAlgorithm(PolicyGradientAlgorithm):
         self._shared_actors &= needed
 
     def state_dict(self) -> State:
-        """And open jobs, and segments that wait for their update."""
+        """What all policy-gradient algorithms save, open jobs, and segments that wait for their update."""
         return super().state_dict() | {
             "pending": {str(ticket): asdict(p) for ticket, p in self._pending.items()},
             "segments": [{"actor_version": version, "experience": asdict(segment)} for version, segment in self._segments],

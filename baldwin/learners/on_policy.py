@@ -112,7 +112,7 @@ class OnPolicyAlgorithm(PolicyGradientAlgorithm):
         return found
 
     def state_dict(self) -> State:
-        """And segments that wait for their round, or for their update."""
+        """What all policy-gradient algorithms save, and segments that wait for their round or their update."""
         return super().state_dict() | {
             "arrived": [outcome_state(o) for o in self._arrived.values()],
             "experience": asdict(self._experience) if self._experience else {},

@@ -118,7 +118,7 @@ class SACConfig(OffPolicyConfig, SACUpdateConfig):
         return made
 
     def check_windows(self, name: str, policy: PolicyConfig) -> None:
-        """As for all; noise changes the probabilities that corrected targets need."""
+        """Refuse what no replay learner can do, and noise on actions with targets that need their probabilities."""
         super().check_windows(name, policy)
         if self.action_noise and self.target != "nstep":
             raise ValueError(
@@ -261,7 +261,7 @@ class SACBase(Learner):
         self._alpha_adam = Adam(self.log_alpha, self.config.alpha_lr)
 
     def reset_optimizer(self) -> None:
-        """And those of the temperature's."""
+        """Set the moments of all optimisers to zero, that of the temperature included."""
         super().reset_optimizer()
         self._alpha_adam = Adam(self.log_alpha, self.config.alpha_lr)
 

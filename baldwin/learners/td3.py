@@ -51,7 +51,7 @@ class TD3Config(OffPolicyConfig, TD3UpdateConfig):
         return "greedy" if self.noisy else "noise"
 
     def check_windows(self, name: str, policy: PolicyConfig) -> None:
-        """As for all; noise in the layers takes the place of noise on actions."""
+        """Refuse what no replay learner can do, and noise on actions beside noise in the layers."""
         super().check_windows(name, policy)
         if self.noisy and self.is_changed("exploration_noise"):
             raise ValueError("algorithm.exploration_noise has no effect with algorithm.noisy. Leave one out")

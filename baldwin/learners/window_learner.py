@@ -147,7 +147,7 @@ class WindowLearner(ReplayLearner):
         return self.learner.networks() | {name: encoder for name, encoder in encoders.items() if encoder.is_trained}
 
     def reset_optimizer(self) -> None:
-        """And what the learner has besides networks."""
+        """Set the moments of all optimisers to zero, those of the learner's own included."""
         super().reset_optimizer()
         self.learner.reset_optimizer()
 
@@ -254,7 +254,7 @@ class WindowLearner(ReplayLearner):
 
     @torch.no_grad()
     def _see_slowly(self, encoder: Representation, window: TensorWindow) -> Tensor:
-        """The same features by the slow copy."""
+        """Features of the observations by the slow copy of the encoder."""
         first = self._burn_in
         state = self._burned_in(encoder, window, target=True)
         return encoder.unroll(from_step(window.obs, first), state, after(window.valid, first), target=True)[0]

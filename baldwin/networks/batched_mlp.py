@@ -114,7 +114,7 @@ class BatchedMLP:
         return self.outputs(torch.cat((x, inputs[ACTION]), -1) if ACTION in inputs else x), state
 
     def outputs(self, x: Tensor) -> Tensor:
-        """The same for one tensor [N, B, in]."""
+        """Outputs [N, B, out] for one tensor of inputs [N, B, in]."""
         if torch.is_grad_enabled() and (self._params.requires_grad or x.requires_grad):
             return _Apply.apply(x, self._params, self)  # type: ignore[no-any-return, no-untyped-call]
         return self.forward(x)[0]

@@ -152,7 +152,7 @@ class Gaussian:
         return normal - tanh_log_slope(action).sum(-1) if self._squashed else normal
 
     def entropy(self) -> Tensor:
-        """Of the normals; that of squashed ones has no closed form."""
+        """Entropy of the normals; that of squashed ones has no closed form."""
         return (self.log_std + (0.5 + 0.5 * LOG_2PI)).sum(-1).expand(self.mean.shape[:-1])
 
 

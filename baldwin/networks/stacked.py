@@ -25,7 +25,7 @@ def only(obs: Obs) -> Obs:
 
 
 def detached(obs: Obs) -> Obs:
-    """The same, through which no gradient flows."""
+    """The observation cut off from the graph: no gradient flows through it."""
     return {key: x.detach() for key, x in obs.items()}
 
 
@@ -62,7 +62,7 @@ class StackedNetwork:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """Of the parameter tensors of one network."""
+        """Shapes of the parameter tensors of one network."""
         return self._network.shapes
 
     def each(self, obs: Obs) -> Tensor:
@@ -74,7 +74,7 @@ class StackedNetwork:
         return self._for_all(self._online, self._count, obs, action)
 
     def target_forward(self, obs: Obs, action: Tensor | None = None) -> Tensor:
-        """The same by the target networks."""
+        """Outputs [M, B, out] of all target networks for the same observations and actions."""
         return self._for_all(self._slow, self._target_count, obs, action)
 
     def frozen(self, obs: Obs, action: Tensor | None = None, first: int | None = None) -> Tensor:
@@ -101,7 +101,7 @@ class StackedNetwork:
         self._adam.minimize(loss, max_grad_norm)
 
     def descend(self, gradient: Tensor | None = None, max_grad_norm: float | None = None) -> None:
-        """The same for a gradient [N, D] that is known; by default `params.grad`, which a loss of several networks has left there, if it has."""
+        """One Adam step down a gradient [N, D], scaled as in `minimize`; by default down `params.grad`, if a loss has left one there."""
         if gradient is not None:
             self.params.grad = gradient
         if self.params.grad is not None:

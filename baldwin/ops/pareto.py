@@ -133,7 +133,7 @@ def _crowding_of_front(f: Array) -> Array:
 
 
 def _volume(points: Array) -> float:
-    """Of the union of boxes between zero and each of the points [N, M], all positive."""
+    """Volume of the union of boxes between zero and each of the points [N, M], all positive."""
     if len(points) == 0:
         return 0.0
     if points.shape[1] == 1:

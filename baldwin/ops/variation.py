@@ -110,12 +110,12 @@ def uniform_mask(size: int, rng: np.random.Generator, share: float = 0.5) -> Mas
 
 
 def layer_mask(shapes: tuple[Shape, ...], rng: np.random.Generator, share: float = 0.5) -> Mask:
-    """The same [D], decided for whole layers (see `layers`)."""
+    """Which parameters [D] come from the first parent, decided for whole layers (see `layers`)."""
     return np.concatenate([np.full(_size(layer), rng.random() < share) for layer in layers(shapes)])
 
 
 def unit_mask(shapes: tuple[Shape, ...], rng: np.random.Generator, share: float = 0.5) -> Mask:
-    """The same [D], decided for each unit of a layer: its incoming weights and its bias, or a channel's filter and its bias, stay together."""
+    """Which parameters [D] come from the first parent, decided for each unit: its incoming weights and its bias, or a channel's filter and its bias, stay together."""
     parts = []
     for layer in layers(shapes):
         units = rng.random(layer[0][0]) < share

@@ -483,9 +483,7 @@ def test_players_are_described_and_read_back() -> None:
 
 
 def test_the_learner_runs_at_lower_priority_than_the_world() -> None:
-    code = (
-        "import os; from baldwin.processes import lower_priority as run; before = os.nice(0); run(); run(); print(before, os.nice(0))"
-    )
+    code = "import os; from baldwin.processes import lower_priority as run; before = os.nice(0); run(); run(); print(before, os.nice(0))"
     before, after = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert after == max(before, 5)
 
