@@ -93,6 +93,7 @@ class DQN(TransitionLearner):
         network = check_trainable(make_network(policy, obs, n_actions + config.dueling), policy)
         size = len(network.init(seed))
         self._actor_rows = first_outputs(network, n_actions) if config.dueling else np.arange(size)
+        self.acts_by_values = not (config.dueling or self._has_images)
         self._noisy = NoisyNetwork(network) if config.noisy else None
         trained = self._noisy or network
         self.q_network = StackedNetwork(trained, trained.init(seed)[None], config.lr, self.device)

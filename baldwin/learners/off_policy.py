@@ -35,6 +35,7 @@ from baldwin.replay import ELAPSED, LOG_PROB, PREVIOUS_INDEX, Column, Prioritize
 from baldwin.rollout import (
     DECIDED,
     FAILED,
+    INITIAL_ERROR,
     MEMORY,
     NEXT_OBS,
     OBS,
@@ -42,6 +43,7 @@ from baldwin.rollout import (
     Amount,
     CollectJob,
     Exploration,
+    Lookahead,
     final_observations,
     is_lost,
     transitions,
@@ -159,6 +161,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.learner, self.replay, self._config, self._context = learner, replay, config, context
         self._priorities = make_priorities(replay, config.prioritized, context.seed) if config.prioritized else None
         self._starts_by_td_error = bool(config.prioritized and config.prioritized.initial == "td-error")
+        actors_know = self._starts_by_td_error and isinstance(learner, TransitionLearner) and learner.acts_by_values
+        self._lookahead = Lookahead(config.n_step, config.gamma) if actors_know else None  # of the errors that segments come with
         self._novelty = learner.novelty() if isinstance(learner, WindowLearner) else None  # as it was at the start
         self._streams = 1 + config.actor_lag
         self._memory_size = learner.state_size if isinstance(learner, WindowLearner) else 0
@@ -221,6 +225,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             novelty=self._novelty_of(actor),
             keep_memory=self._memory_size > 0,
             keep_log_prob=config.target != "nstep",
+            errors=self._lookahead,
         )
 
     def _novelty_of(self, actor: Arrays) -> Novelty | None:
@@ -290,7 +295,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 steps, after = self._open_decisions.answered(env, rows, decided), self._open_decisions.last_index(env)
             else:
                 steps, after = rows, self._tracker.last_index(env)
-            last = self._add_to_replay(steps, after) if len(steps["reward"]) else after
+            errors = arrays[INITIAL_ERROR][n] if INITIAL_ERROR in arrays and not takes_turns else None
+            last = self._add_to_replay(steps, after, errors) if len(steps["reward"]) else after
             if takes_turns and len(steps["reward"]):
                 self._open_decisions.stored(env, last, ended=bool(steps["terminated"][-1] | steps["truncated"][-1]))
             told = {name: arrays[name][n] for name in (WIN, FAILED, UNBEGUN) if name in arrays}
@@ -298,13 +304,15 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             if self._memory_size:
                 self._tracker.remember(env, arrays[MEMORY][n])
 
-    def _add_to_replay(self, rows: Arrays, after: int) -> int:
-        """Add steps of an environment that follow the row `after`; the index of the last one."""
+    def _add_to_replay(self, rows: Arrays, after: int, errors: NDArray[np.float32] | None) -> int:
+        """Add steps of an environment that follow the row `after`; the index of the last one. `errors`: of their actor, if it has told."""
         last = self.replay.add(rows, after)
         if self._priorities and self._starts_by_td_error:
             new = np.arange(last + 1 - len(rows["reward"]), last + 1)
-            stored = self.replay.view().rows(new[None], self._config.n_step, self._config.gamma)
-            self._priorities.update_priorities(new, cast("TransitionLearner", self.learner).td_errors(stored))
+            if errors is None:
+                stored = self.replay.view().rows(new[None], self._config.n_step, self._config.gamma)
+                errors = cast("TransitionLearner", self.learner).td_errors(stored)
+            self._priorities.update_priorities(new, errors)
         self._new_moments = merge_vectors(self._new_moments, rows, self._context.policy)
         return last
 

@@ -260,6 +260,7 @@ class TransitionLearner(ReplayLearner):
         super().__init__(policy, config, obs=obs, seed=seed)
         self.branches: tuple[int, ...] = ()  # choices of each discrete part of an action
         self._noisy: NoisyNetwork | None = None  # what acts, if its layers have learned noise
+        self.acts_by_values = False  # the network that acts gives the values of actions
 
     @abstractmethod
     def update(self, batch: TensorBatch) -> dict[str, Tensor]:

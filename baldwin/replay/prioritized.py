@@ -35,7 +35,8 @@ class PrioritizedConfig(ConfigModel):
     eta: float = Field(0.9, ge=0, le=1, description="Of a sequence: eta x the largest of its TD errors + (1 - eta) x their mean (R2D2)")
     initial: Literal["max", "td-error"] = Field(
         "max",
-        description="Priority of new transitions: the largest of all; or by the TD error that the critics have when they arrive, as in Ape-X",
+        description="Priority of new transitions: the largest of all; or by their TD error, as in Ape-X: that of the Q-network that acts (dqn), or of the critics "
+        "when they arrive",
     )
     epsilon: PositiveFloat = Field(1e-6, description="Added to |TD error|, so that every transition can be sampled again")
 

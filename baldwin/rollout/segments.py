@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from baldwin.types import Arrays, Outcome, Worker
 OBS, NEXT_OBS, FINAL_OBS, START_OBS = "obs/", "next_obs/", "final_obs/", "start_obs/"
 MEMORY, START_MEMORY, MEMORIES, DECIDED = "memory", "start_memory", "memories", "decided"
 """Names, or prefixes of names, of a segment's arrays."""
+INITIAL_ERROR = "initial_error"  # [L, T], where a job asks for errors
 FAILED, UNBEGUN, CUT = "failed", "unbegun", "cut"
 """Names of a segment's arrays where episodes failed: those that failed with a step [L, T]; how many did not begin before a step, or after the
 last one [L, T + 1]; [] if the segment ends there for all of its environments."""
@@ -68,6 +69,13 @@ class EpisodePosition:
     opponent: int = SCRIPT  # the number of the member of the pool that it is played against
 
 
+class Lookahead(NamedTuple):
+    """How far TD errors look ahead."""
+
+    n_step: int
+    gamma: float
+
+
 @dataclass(frozen=True, slots=True)
 class CollectJob:
     """Continue these environments for so many steps each, or a single one to the end of its episode."""
@@ -91,6 +99,7 @@ class CollectJob:
     novelty: Novelty | None = None  # what chooses among several draws of the policy
     keep_memory: bool = False  # of the policy before every step
     keep_log_prob: bool = False  # of every action
+    errors: Lookahead | None = None  # the network gives Q-values: their TD errors come with the steps
 
     @property
     def kind(self) -> str:

@@ -17,12 +17,13 @@ from baldwin.observations import Observation
 from baldwin.opponents import GAMES, OPPONENTS, WIN
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_numpy_thread, one_thread
+from baldwin.rollout.acting_errors import acting_errors
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
 from baldwin.rollout.opponent_policies import FrozenPlayers, PoolPolicies, features_for_all, one_for_all
 from baldwin.rollout.results import RESULT
 from baldwin.rollout.scripts import Script, script_of
-from baldwin.rollout.segments import ACTOR, CUT, DECIDED, CollectJob, RunningEnvs, collect
+from baldwin.rollout.segments import ACTOR, CUT, DECIDED, INITIAL_ERROR, CollectJob, RunningEnvs, collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
 ON_DEMAND_BYTES = 2**28  # of values on demand that a worker keeps, besides the newest
@@ -152,6 +153,10 @@ class RolloutWorker:
             raise
         if CUT in arrays:
             self._running.pop(key).envs.close()
+        if job.errors and DECIDED not in arrays:
+            q_network = one_for_all(self._network, np.array(params), normalize, arrays["reward"].shape[1])
+            with one_thread(), one_numpy_thread():
+                arrays = {**arrays, INITIAL_ERROR: acting_errors(q_network, arrays, job.errors)}
         total = float(arrays["reward"].sum(dtype=np.float64))
         if job.opponents and job.steps is None:
             arrays = {**arrays, GAMES: np.array([[job.positions[0].opponent, total, arrays[WIN][0, -1]]])}

@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from baldwin.config import load_config
 from baldwin.errors import ConfigError, Diverged
 from baldwin.learners import DQN, DQNConfig, Learner, replay_columns
 from baldwin.learners.replay_learner import BatchSampler, mean_error, mean_loss
-from baldwin.networks import PolicyConfig
-from baldwin.observations import vector_spec
-from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.networks import PolicyConfig, make_network
+from baldwin.observations import ACTION_MASK, describe_observations, vector_spec
+from baldwin.replay import Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.rollout import Lookahead, transitions
+from baldwin.rollout.acting_errors import acting_errors
+from baldwin.rollout.opponent_policies import one_for_all
 from tests.learners.tools import ACTIONS, LEARNERS, OBS, discrete, memory, td3
 from tests.learners.windows import assert_same_state
 from tests.runs.tools import train_run
@@ -168,6 +172,41 @@ def test_new_transitions_enter_by_their_error_or_with_the_largest(initial: str, 
     errors = algorithm.learner.td_errors(algorithm.replay.view().rows(np.arange(120)[None], 2, 0.99))
     whole = np.arange(120) % 40 < 39  # the last window of a segment was shorter when it arrived
     np.testing.assert_allclose(priorities[whole], errors[whole] + 1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_actors_work_out_the_errors_that_the_learner_would(n_step: int) -> None:
+    """Over two environments, ends of both kinds, steps of several frames and illegal actions; targets are those of the acting network."""
+    rng = np.random.default_rng(n_step)
+    spaces_ = spaces.Dict({"x": spaces.Box(-9, 9, (3,)), ACTION_MASK: spaces.MultiBinary(4)})
+    spec = describe_observations(spaces_, "a test", action_space=spaces.Discrete(4))
+    learner = DQN(PolicyConfig(hidden=[8], normalize_obs=False), DQNConfig(n_step=n_step, gamma=0.9), obs=spec, n_actions=4, seed=1)
+    ended = rng.random((2, 12)) < 0.3
+    terminated = ended & (rng.random((2, 12)) < 0.5)
+    ends = int(ended.sum())
+
+    def seen(*shape: int) -> dict[str, Any]:
+        mask = rng.random((*shape, 4)) < 0.6
+        mask[..., 0] = True
+        return {"vector": rng.normal(size=(*shape, 3)).astype(np.float32), ACTION_MASK: mask}
+
+    arrays = {
+        "action": rng.integers(0, 4, (2, 12)),
+        "reward": rng.normal(size=(2, 12)).astype(np.float32),
+        "terminated": terminated,
+        "truncated": ended & ~terminated,
+        "elapsed": rng.integers(1, 4, (2, 12)).astype(np.int32),
+        **{"obs/" + key: array for key, array in seen(2, 13).items()},
+        **{"final_obs/" + key: array for key, array in seen(ends).items()},
+    }
+    forward = one_for_all(make_network(learner._policy_config, spec, 4), learner.actor_vectors()[0], learner._normalizer, 12)
+    found = acting_errors(forward, arrays, Lookahead(n_step, 0.9))
+    columns = replay_columns(spec, np.empty(0, np.int64)) | {"elapsed": Column("<i4")}
+    replay = ReplayBuffer(columns, 100, seed=0)
+    for rows in transitions(arrays):
+        replay.add(rows)
+    expected = learner.td_errors(replay.view().rows(np.arange(24)[None], n_step, 0.9))
+    np.testing.assert_allclose(found.ravel(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_windows_refuse_errors_at_arrival() -> None:
