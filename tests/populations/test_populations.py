@@ -225,6 +225,13 @@ def test_a_population_is_shown_evaluated_and_its_members_too(quiet: RunsWhenAske
     assert isinstance(front(path), list)
 
 
+@pytest.mark.parametrize("kind", ["nsga2", "evolver-failures", "sweep"])
+def test_the_lineage_of_every_kind_of_population_is_drawn(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
+    done = in_process("lineage", quiet[kind].directory.path, "--plot", tmp_path / "lineage.png")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "lineage.png").stat().st_size > 5000
+
+
 def copies(run: Run) -> list[dict[str, Any]]:
     return [r for r in read_lineage(run.directory.path) if r["operator"] == "copy"]
 
