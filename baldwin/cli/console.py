@@ -23,3 +23,8 @@ def readable(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(readable(v) for v in value) or "none"
     return "-" if value is None else str(value)
+
+
+def one_line(value: Any) -> str:
+    """The same of a hyper-parameter, which may be a list of numbers."""
+    return str(value) if isinstance(value, list) else readable(value)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from baldwin.cli.console import out, readable
+from baldwin.cli.console import one_line, out, readable
 from baldwin.cli.options import Json, RunDir
 
 
@@ -113,7 +113,7 @@ def lineage(
             ", ".join(map(str, record["parents"])),
             "-" if record["score"] is None else f"{record['score']:,.1f}",
             f"{record['env_steps']:,}",
-            "  ".join(f"{key} {readable(value)}" for key, value in record["hyperparameters"].items()),
+            "  ".join(f"{key} {one_line(value)}" for key, value in record["hyperparameters"].items()),
         )
     out.print(f"{len(found)} rounds; the line of the best member:", markup=False)
     out.print(table, markup=False)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from baldwin.cli.console import out, readable
+from baldwin.cli.console import one_line, out, readable
 from baldwin.cli.options import Algo, Env, Files, Json, OutDir, Overrides, Quiet, Seed
 from baldwin.cli.train import train_and_report
 from baldwin.processes import start_server
@@ -70,7 +70,7 @@ def sweep(
     for row in rows:
         known = [score for score in row["scores"] if score is not None]
         numbers = [row["median"], min(known, default=None), max(known, default=None)]
-        values = (readable(row["hyperparameters"][name]) for name in names)
+        values = (one_line(row["hyperparameters"][name]) for name in names)
         table.add_row(str(row["trial"]), *map(readable, numbers), f"{row['env_steps']:,}", "pruned" if row["pruned"] else "", *values)
     out.print(table, markup=False)
     out.print(f"run directory: {directory}" + (f"\npicture: {plot}" if plot else ""), markup=False)

@@ -13,7 +13,8 @@ import numpy as np
 
 from baldwin.errors import ConfigError
 
-Value = float | int | str | bool | None
+Single = float | int | str | bool | None
+Value = Single | list[Single]  # a list only as one of the values of a choice, such as the layers of a network
 FACTORS = (0.8, 1.2)  # Jaderberg et al. 2017, arXiv 1711.09846, section 4
 
 
@@ -109,6 +110,16 @@ class Choice:
         if any(_equal(a, b) for n, a in enumerate(self.values) for b in self.values[:n]):
             raise ConfigError(f"{self}: a value is listed twice; list each once")
 
+    def index(self, value: Value) -> int:
+        """Which of the values it is.
+
+        Raises:
+            ConfigError: none of them.
+        """
+        if not self.contains(value):
+            raise ConfigError(f"expected one of {list(self.values)}; got {value!r}")
+        return next(n for n, own in enumerate(self.values) if _equal(own, value))
+
     def sample(self, rng: np.random.Generator) -> Value:
         """One of the values, all equally likely."""
         return self.values[int(rng.integers(len(self.values)))]
@@ -119,9 +130,7 @@ class Choice:
         Raises:
             ConfigError: the value is none of them.
         """
-        if not self.contains(value):
-            raise ConfigError(f"expected one of {list(self.values)}; got {value!r}")
-        at = next(n for n, own in enumerate(self.values) if _equal(own, value))
+        at = self.index(value)
         reach = 1 if self.ordered else len(self.values)
         others = [own for n, own in enumerate(self.values) if 0 < abs(n - at) <= reach]
         return others[int(rng.integers(len(others)))] if others else value
@@ -170,4 +179,6 @@ def _is_whole(value: Value) -> TypeGuard[int]:
 
 def _equal(a: Value, b: Value) -> bool:
     """True is not 1 and False is not 0, unlike in Python."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_equal, a, b))
     return a == b and isinstance(a, bool) == isinstance(b, bool)

@@ -237,7 +237,7 @@ class Evolver(Population):
         for key, found in self.ranges.items():
             values = [own[key] for own in elites]
             if isinstance(found, Choice):
-                chosen = [found.values.index(value) for value in values]
+                chosen = [found.index(value) for value in values]
                 self._counts[key] = bandit.dirichlet_update(self._counts[key], chosen, self._config.bandit_discount)
             else:
                 floor = 0.02 * (_scaled(found, found.high) - _scaled(found, found.low))

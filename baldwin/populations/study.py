@@ -25,6 +25,7 @@ class Study:
     def __init__(self, sampler: Sampler, pruner: Pruner, ranges: dict[str, Range], rungs: int, seed: int) -> None:
         """Raises MissingExtra where a package that the sampler needs is not installed."""
         self._optuna = import_optuna(sampler)
+        self._ranges = ranges
         self._distributions = {key: self._distribution(found) for key, found in ranges.items()}
         self._sampler, self._pruner, self._rungs, self._seed = sampler, pruner, rungs, seed
         self._begin()
@@ -42,11 +43,13 @@ class Study:
         """The hyper-parameters of a new trial: the sampler's, unless they were chosen elsewhere."""
         self._history.append({"event": ASK, "trial": trial, "chosen": chosen or {}})
         if chosen:
-            self._study.enqueue_trial(chosen)
+            own = {key: found.index(chosen[key]) if isinstance(found, Choice) else chosen[key] for key, found in self._ranges.items()}
+            self._study.enqueue_trial(own)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a sampler's internals, for instance that Sobol sequences like powers of two
             self._trials[trial] = self._study.ask(self._distributions)
-        return dict(self._trials[trial].params)
+        drawn = self._trials[trial].params
+        return {key: found.values[drawn[key]] if isinstance(found, Choice) else drawn[key] for key, found in self._ranges.items()}
 
     def report(self, trial: int, rung: int, value: float) -> bool:
         """Tell how a trial does after a rung, counted from 1; whether it should end here."""
@@ -78,10 +81,10 @@ class Study:
                 self.end(trial, float(event["value"]), bool(event["pruned"]))
 
     def _distribution(self, found: Range) -> Any:
-        """The same range as Optuna knows it."""
+        """The same range as Optuna knows it: of a choice the place of a value, since values may be lists, which it refuses."""
         distributions = self._optuna.distributions
         if isinstance(found, Choice):
-            return distributions.CategoricalDistribution(found.values)
+            return distributions.CategoricalDistribution(range(len(found.values)))
         if isinstance(found, Int):
             return distributions.IntDistribution(found.low, found.high)
         return distributions.FloatDistribution(found.low, found.high, log=isinstance(found, Log))

@@ -18,6 +18,7 @@ RANGES: dict[str, Range] = {
     "batch": Int(1, 64),
     "activation": Choice(("tanh", "relu", "elu")),
     "layers": Choice((1, 2, 4, 8), ordered=True),
+    "hidden": Choice(([64, 64], [256], [1])),
 }
 
 
@@ -69,6 +70,10 @@ def test_what_is_contained() -> None:
     assert not Int(0, 5).contains(None)
     assert Choice((None, "a")).contains(None)
     assert not Choice((1, 2)).contains(True)
+    assert Choice(([64, 64], [256])).contains([256])
+    assert not Choice(([64, 64], [1])).contains([64])
+    assert not Choice(([64, 64], [1])).contains([True])
+    assert [Choice(([1], 1, True)).index(value) for value in (True, [1], 1)] == [2, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +85,8 @@ def test_what_is_contained() -> None:
         (lambda: Int(0, 1.5), "whole numbers"),  # type: ignore[arg-type]
         (lambda: Choice(()), "at least one"),
         (lambda: Choice(("a", "b", "a")), "listed twice"),
+        (lambda: Choice(([64, 64], [256], [64, 64])), "listed twice"),
+        (lambda: Uniform([1], [2]), "two finite numbers"),  # type: ignore[arg-type]
         (lambda: Choice(("a", "b")).perturb("c", np.random.default_rng()), "expected one of .*'c'"),
         (lambda: explore({"lr": 5.0}, {"lr": Log(1e-5, 1)}, np.random.default_rng()), "'lr' within Log.* got 5.0"),
         (lambda: explore({}, {"lr": Log(1e-5, 1)}, np.random.default_rng()), "'lr' within Log.* got None"),

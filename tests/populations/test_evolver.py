@@ -18,6 +18,7 @@ from baldwin.populations.member import RETURNS, STATE_HASH, TrainMember
 from baldwin.populations.states import StateFiles, pack_state, unpack_state
 from baldwin.types import Individual, Outcome
 from tests.populations.test_members import config_of, sections_of
+from tests.populations.tools import ask_all, pauses, simulate
 
 SEARCH = {
     "algorithm.lr": {"log": [1e-5, 1e-1]},
@@ -41,10 +42,6 @@ def outcome_of(
     name = StateFiles(folder).write(pack_state(state))
     arrays = {STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8), RETURNS: np.full(2, score)}
     return Outcome(job.ticket, score, env_steps=1, arrays=arrays)
-
-
-def ask_all(evolver: Evolver) -> list[TrainMember]:
-    return [job for job in evolver.ask(99) if isinstance(job, TrainMember)]
 
 
 def round_of(evolver: Evolver, folder: Path, scores: list[float], shift: float = 0.0) -> list[TrainMember]:
@@ -257,6 +254,33 @@ def test_an_asynchronous_evolver_replaces_who_still_trains(tmp_path: Path) -> No
     assert ask_all(evolver) == []
     evolver.tell([outcome_of(evolver, tmp_path, new, 7.0, 0)])
     assert evolver.best.score == 7.0
+
+
+def test_nobody_waits_in_an_asynchronous_evolver(tmp_path: Path) -> None:
+    """As many workers as members; three rounds in ten fail."""
+    evolver, rng = make(tmp_path, asynchronous=True, replace_after=0.5, max_failures_in_a_row=100), np.random.default_rng(2)
+
+    def outcome(job: TrainMember) -> Outcome:
+        return outcome_of(evolver, tmp_path, job, np.nan if rng.random() < 0.3 else 1.0, rng.normal())
+
+    rounds = simulate(evolver, outcome, workers=6, rounds=24)
+    assert pauses(rounds) == []
+    assert len({sum(r.job.member == n for r in rounds) for n in range(6)}) > 1
+
+
+def test_a_replacement_of_the_evolver_trains_while_others_still_train(tmp_path: Path) -> None:
+    """It begins when the other has failed, and the next round when the others are through, who have not waited for it."""
+    evolver = make(tmp_path)
+    failing = {0, 3}
+    ended = simulate(
+        evolver, lambda job: outcome_of(evolver, tmp_path, job, np.nan if job.ticket in failing else 1.0, 0), workers=6, rounds=12
+    )
+    rounds = {r.job.ticket: r for r in ended}
+    end = max(rounds[ticket].finished for ticket in range(6))
+    for ticket in range(6):
+        assert rounds[ticket + 6].started == (rounds[ticket].finished if ticket in failing else end)
+    assert all(rounds[ticket].finished < end for ticket in failing)
+    assert any(rounds[ticket + 6].finished > end for ticket in failing)
 
 
 def test_weights_that_are_not_finite_are_no_example(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ SEARCH = {
     "algorithm.entropy_coef": {"uniform": [0.0, 1.0]},
     "algorithm.epochs": {"int": [1, 10]},
     "algorithm.batch_size": {"choice": [16, 32]},
+    "policy.hidden": {"choice": [[64, 64], [256]]},
 }
 NEEDS = {"tpe": "optuna", "cma-es": "cmaes", "gp": "scipy", "qmc": "scipy"}
 
@@ -73,6 +74,7 @@ def test_every_sampler_gives_values_that_differ_and_are_allowed(sampler: str) ->
     assert np.ptp(np.log10(rates)) > 1
     assert all(row["hyperparameters"]["algorithm.epochs"] in range(1, 11) for row in rows)
     assert {row["hyperparameters"]["algorithm.batch_size"] for row in rows} <= {16, 32}
+    assert all(row["hyperparameters"]["policy.hidden"] in ([64, 64], [256]) for row in rows)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "cma-es", "gp", "qmc"])
