@@ -43,7 +43,9 @@ class SACUpdateConfig(ActorCriticConfig):
     init_alpha: PositiveFloat = Field(1.0, description="auto: initial value")
     alpha_lr: PositiveFloat = 3e-4
     target_entropy: float | Literal["auto"] = Field(
-        "auto", description="auto: minus the number of continuous actions, or target_entropy_scale x log of the number of discrete ones"
+        "auto",
+        description="auto: minus the number of continuous actions, or target_entropy_scale x log of the number of discrete ones; "
+        "a number for discrete ones lies between 0 and that log",
     )
     target_entropy_scale: float = Field(0.5, gt=0, lt=1, description="Discrete actions: target as a fraction of the largest entropy")
     n_critics: int = Field(2, ge=1, description="Size of the ensemble; `ensemble` is another name of it")

@@ -443,9 +443,11 @@ def test_ppo_trains_mixed_actions_exactly(build: Path, tmp_path: Path) -> None:
 
 
 @unity
-def test_sac_trains(build: Path, tmp_path: Path) -> None:
-    run = train_run(config_of(build, "arguments: [--game, reach]", *SAC, "algorithm.n_envs=1"), tmp_path / "run")
+@pytest.mark.parametrize("kwargs", ["arguments: [--game, reach]", f"player: {MOVER}/0"], ids=["numbers", "mixed"])
+def test_sac_trains(kwargs: str, build: Path, tmp_path: Path) -> None:
+    run = train_run(config_of(build, kwargs, *SAC, "algorithm.n_envs=1"), tmp_path / "run")
     assert run.algorithm.env_steps == 40
+    assert ("alpha_discrete" in run.last) == (MOVER in kwargs)
 
 
 @unity

@@ -278,18 +278,24 @@ def test_a_run_can_be_shown_compared_and_evaluated(quiet: dict[str, Run], tmp_pa
     assert found["params_sha256"] == quiet["sac"].params_sha256()
 
 
-@pytest.mark.parametrize(
-    ("preset", "score", "steps"),
-    [("pendulum-sac", -200, 20_000), ("pendulum-td3", -200, 20_000), ("cartpole-sac", 450, 50_000)],
-)
-def test_presets_learn_within_their_steps(preset: str, score: float, steps: int, tmp_path: Path) -> None:
-    run = train_run(
-        load_config(preset, [], ["executor.name=inline", "algorithm.threads=1", f"stop.score={score}", f"stop.env_steps={steps}"]),
-        tmp_path / "run",
-    )
+@pytest.mark.parametrize("preset", ["pendulum-sac", "pendulum-td3"])
+def test_presets_learn_within_their_steps(preset: str, tmp_path: Path) -> None:
+    run = train_run(load_config(preset, [], ["executor.name=inline", "algorithm.threads=1", "stop.score=-200"]), tmp_path / "run")
     assert run.score is not None
-    assert run.score > score
-    assert run.algorithm.env_steps <= steps
+    assert run.score > -200
+    assert run.algorithm.env_steps <= 20_000
+
+
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 3))])
+def test_discrete_sac_balances_a_pole_with_a_temperature_that_stays(seed: int, tmp_path: Path) -> None:
+    """475 of 500 within 50,000 steps; the temperature neither vanishes nor explodes."""
+    own, seen = ["executor.name=inline", "algorithm.threads=1", "stop.score=475", "run.evaluate_every=1", f"run.seed={seed}"], []
+    run = train_run(load_config("cartpole-sac", [], own), tmp_path / "run", watchers=[lambda run, line: seen.append(line)])
+    assert run.score is not None
+    assert run.score >= 475
+    assert run.algorithm.env_steps <= 50_000
+    alpha = [line["alpha"] for line in seen if "alpha" in line]
+    assert 0.05 < min(alpha) <= max(alpha) < 2
 
 
 @pytest.mark.parametrize("executor", ["process", "ray"])

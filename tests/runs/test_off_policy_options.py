@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,3 +102,35 @@ def test_the_last_of_thirty_rooms_is_found_by_a_bonus_alone(bonus: str, tmp_path
 @pytest.mark.parametrize("bonus", BONUSES)
 def test_the_last_of_thirty_rooms_with_other_seeds(bonus: str, seed: int, tmp_path: Path) -> None:
     assert (score(tmp_path / "run", *CHAIN, BONUSES[bonus], f"run.seed={seed}") > 0) == (bonus != "none")
+
+
+EVOLVER = [
+    *(
+        "population={name: evolver, members: 2, steps: 120, episodes: 2, search: {algorithm.actor_lr: {log: [1e-4, 1e-2]}}}",
+        "policy.hidden=[8]",
+    ),
+    *("algorithm.name=sac", "env.id=Pendulum-v1", "env.max_episode_steps=30", "algorithm.critic.hidden=[8]", "algorithm.start_steps=40"),
+    *(
+        "algorithm.n_envs=2",
+        "algorithm.rollout_length=10",
+        "algorithm.steps_per_epoch=40",
+        "algorithm.batch_size=8",
+        "algorithm.buffer_size=200",
+    ),
+    *("algorithm.prioritized=true", "algorithm.action_noise=0.1", "algorithm.exploration_spread=3"),
+    *("run.evaluate_every=1", "run.episodes=2", "stop={env_steps: null, learning_steps: 480}"),
+]
+
+
+def test_two_learners_with_priorities_and_noise_of_their_own_under_the_evolver(tmp_path: Path) -> None:
+    """Two rounds of each; on two processes the same bits."""
+    inline, processes = (
+        train_run(load_config(None, [], [*EVOLVER, *own]), tmp_path / own[0].split("=")[1])
+        for own in (["executor.name=inline"], ["executor.name=process", "executor.workers=2"])
+    )
+    assert inline.params_sha256() == processes.params_sha256()
+    assert inline.algorithm.learning_steps == 480
+    members: Any = inline.algorithm
+    assert [member.line_steps for member in members.members] == [240, 240]
+    assert members.members[0].state_sha256 != members.members[1].state_sha256
+    assert inline.config.algorithm.prioritized.beta_updates == 200  # type: ignore[attr-defined] # of a member's 240 steps all but the first 40
