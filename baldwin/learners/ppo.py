@@ -109,6 +109,8 @@ class PPO(GAELearner):
         if self.nets.state_size:
             count, length = steps.begins.shape
             order = torch.randperm(count, generator=self._generator)
+            if steps.rows is not None:  # of players that take turns, a segment may have no whole step
+                order = order[torch.isin(order, steps.rows // length)]
             for chosen in torch.split(order, max(1, size // length)):
                 minibatch = _sequences(steps, chosen)
                 yield minibatch._replace(advantage=self.normalized(minibatch.advantage))

@@ -373,6 +373,16 @@ def test_padding_never_leaks() -> None:
         np.testing.assert_array_equal(results[0], results[1])
 
 
+def test_a_segment_without_a_whole_step_is_no_minibatch() -> None:
+    """As players that take turns may leave it, with memory, one segment to a minibatch."""
+    learner = make(PPOConfig(batch_size=8, epochs=2), memory={"kind": "gru", "size": 4}, hidden=[])
+    long, none = (experience(count=2, seed=seed, memory=learner.nets.state_size) for seed in (0, 1))
+    none = replace(none, valid=none.valid & False, terminated=none.valid & False, truncated=none.valid & False)
+    none = replace(none, final_at=none.final_at[:0], final_obs={"vector": none.final_obs["vector"][:0]})
+    assert np.isfinite(list(learner.update(join([none, long]), 0).values())).all()
+    assert learner.updates == 2 * 2
+
+
 def test_discount_of_a_step_is_gamma_to_its_frames() -> None:
     learner = make(PPOConfig(gamma=0.9))
     e = experience(count=1, steps=3)
