@@ -12,8 +12,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import SourceFileLoader
 from multiprocessing import forkserver, resource_tracker
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ def user_script() -> Script | None:
     """The script of this process; none in a notebook, on standard input, or of the command `baldwin`."""
     main = sys.modules["__main__"]
     path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
-    if path is None or not os.path.isfile(path) or (spec and spec.name.partition(".")[0] == "baldwin"):
+    if path is None or not os.path.isfile(path) or "baldwin" in (os.path.basename(path), spec and spec.name.partition(".")[0]):
         return None
     return Script(os.path.abspath(path), spec.parent if spec else None)
 
@@ -53,16 +54,16 @@ def import_script(script: Script | None) -> None:
     multiprocessing would go on from there, so that a script without `if __name__ == "__main__"` starts its run in every worker.
     """
     global _importing_script
-    spec = spec_from_file_location("__mp_main__", script.path) if script else None
-    if script is None or spec is None or spec.loader is None:
+    if script is None:
         return
-    module = module_from_spec(spec)
-    module.__package__ = script.package
+    loader = SourceFileLoader("__mp_main__", script.path)
+    module = ModuleType(loader.name)
+    module.__file__, module.__package__ = script.path, script.package
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
     _importing_script = True
     try:
         with contextlib.suppress(RunInScript, SystemExit):
-            spec.loader.exec_module(module)
+            loader.exec_module(module)
     finally:
         _importing_script = False
 
