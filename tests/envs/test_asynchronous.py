@@ -8,7 +8,7 @@ import os
 import random
 import re
 import warnings
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -18,11 +18,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pettingzoo import ParallelEnv
 
-from baldwin.envs import EnvConfig, EnvSpec, check_env
+from baldwin.envs import EnvConfig, EnvSpec, check_env, make_resumable_env
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, Step, World
 from baldwin.envs.match_env import MatchEnv
 from baldwin.envs.matches import Matches, Turn, process_loop
@@ -351,16 +349,21 @@ async def go_wrong(trouble: str) -> Any:
         raise asyncio.CancelledError
     if trouble == "hang":
         await asyncio.Event().wait()
+    while trouble == "spin":
+        await asyncio.sleep(0)
     while trouble == "hold":  # whoever cancels it, and however often
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
 
+IDLE_AWAITS = 3
+
+
 class Market(World):
     """Players who decide at paces of their own; what goes wrong, and where, is told to it.
 
-    `trouble` is of the tick at one of its awaits, of a controller before or after one of its calls (`before-raise`, `after-hang`), or of
-    the match's close(). `plain`: controllers are seats themselves, which matches ask without tasks, instead of controllers around them.
+    `trouble` is of the tick from one of its awaits on, of the other tick (`idle-raise`), of a controller before or after one of its calls
+    (`before-raise`, `after-hang`), or of the match's close(). `awaits` and `calls` count them. `plain`: controllers are seats themselves, which matches ask without tasks, instead of controllers around them.
     """
 
     def __init__(self, count: int, trouble: str = "", at: int = 0, length: int = 12, plain: bool = False) -> None:
@@ -368,7 +371,7 @@ class Market(World):
         self.players = [Player(f"p{n}", spaces.Discrete(2), spaces.Discrete(2)) for n in range(count)]
         self._where, _, self._trouble = trouble.rpartition("-")
         self._at, self._length = at, length
-        self.closed = self._calls = 0
+        self.closed = self.calls = self.awaits = 0
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         seats = [Seat(name) for name in players]
@@ -386,8 +389,8 @@ class Market(World):
 
     async def call(self, step: Coroutine[Any, Any, Step]) -> Step:
         """A call of one of the controllers."""
-        self._calls += 1
-        if not self._where or self._calls <= self._at:
+        self.calls += 1
+        if self._where not in ("before", "after") or self.calls <= self._at:
             return await step
         if self._where == "after":
             await step
@@ -395,20 +398,25 @@ class Market(World):
         return cast("Step", await go_wrong(self._trouble))
 
     async def _idle(self) -> None:
-        for _ in range(3):
+        for n in range(IDLE_AWAITS):
+            if self._where == "idle" and n == self._at:
+                await go_wrong(self._trouble)
             await asyncio.sleep(0)
 
     async def _tick(self, seats: list[Seat], rng: np.random.Generator) -> None:
-        awaits = 0
+        self.awaits, ignored = 0, set[Seat]()
         for seat in seats:
             seat.show(0)
         due = np.zeros(len(seats), int)
         for frame in range(self._length):
             for n, seat in enumerate(seats):
                 if due[n] == frame:
-                    awaits += 1
-                    if awaits > self._at:
+                    self.awaits += 1
+                    if self.awaits > self._at:
                         await self._go_wrong(seat)
+                    if self._trouble == "ignore" and self.awaits > self._at:
+                        ignored.add(seat)
+                        continue
                     await seat.action()
                     due[n] = frame + int(rng.integers(1, 4))
             for n, seat in enumerate(seats):
@@ -416,6 +424,8 @@ class Market(World):
                 if due[n] == frame + 1 and frame + 1 < self._length:
                     seat.show(frame)
         for seat in seats if self._trouble != "silence" else []:
+            if seat in ignored:  # nobody has looked at its last action, and nobody tells it of the end
+                continue
             seat.finish(score=1.0)
             seat.show(self._length, terminated=True)
 
@@ -497,47 +507,87 @@ def test_every_frame_is_counted_once_for_every_player(count: int, plain: bool) -
     assert descriptors() <= before
 
 
-OF_TICKS = ["raise", "cancel", "hang", "hold", "silence", "twice", "again"]
-OF_CALLS = [f"{where}-{what}" for where in ("before", "after") for what in ("raise", "cancel", "hang", "hold", "none")]
+OF_TICKS = ["raise", "cancel", "hang", "spin", "hold", "silence", "twice", "again", "ignore"]
+OF_IDLE = [f"idle-{what}" for what in ("raise", "cancel", "hang", "spin", "hold")]
+OF_CALLS = [f"{where}-{what}" for where in ("before", "after") for what in ("raise", "cancel", "hang", "spin", "hold", "none")]
+FRAMES = 8
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    count=st.sampled_from([1, 2, 5, 50]),
-    trouble=st.sampled_from([*OF_TICKS, *OF_CALLS, "outside", "close"]),
-    at=st.integers(0, 40),
-    seed=st.integers(0, 99),
-    plain=st.booleans(),
-)
-def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, trouble: str, at: int, seed: int, plain: bool) -> None:
+def troubles(count: int, plain: bool) -> Iterator[tuple[str, int]]:
+    """Each trouble at each await of an untroubled match, those of its other tick, and those of its controllers; of fifty players at every 40th."""
+    calm, matches = Market(count, length=FRAMES, plain=plain), Matches()
+    matches.begin(0, calm, 7, [player.name for player in calm.players])
+    rounds = len(max(play_out(matches).values(), key=len))
+    matches.close()
+    stride = 40 if count == 50 else 1
+    assert calm.awaits >= 3 * count
+    assert plain or calm.calls > calm.awaits
+    places = [
+        (OF_TICKS, calm.awaits),
+        (OF_IDLE, IDLE_AWAITS),
+        ([] if plain else OF_CALLS, calm.calls),
+        (["outside"], 3 * rounds),
+        (["close"], 1),
+    ]
+    for kinds, awaits in places:
+        yield from ((trouble, at) for trouble in kinds for at in range(0, awaits, 1 if awaits == IDLE_AWAITS else stride))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, plain: bool) -> None:
     """Wherever it comes from: the world, a controller, or someone who cancels a task. Nothing is left behind, in whatever order tasks run."""
-    before, loop = descriptors(), Shuffled(seed)
+    failed = 0
+    for seed, (trouble, at) in enumerate(troubles(count, plain)):
+        failed += meets_trouble(count, plain, trouble, at, seed)
+    assert failed > 20
+
+
+def meets_trouble(count: int, plain: bool, trouble: str, at: int, seed: int) -> bool:
+    """Whether the match failed. `seed` of the order of tasks."""
+    before, loop, case = descriptors(), Shuffled(seed), f"{trouble} at {at}"
     with patch("baldwin.envs.matches.process_loop", lambda: loop):
-        matches = Matches(deadline=0.05)
-    good, bad = Market(2, plain=plain), Market(count, trouble, at, plain=plain and trouble not in OF_CALLS)
-    matches.begin(0, good, seed, ["p0", "p1"])
-    matches.begin(1, bad, seed, [player.name for player in bad.players])
+        matches = Matches(deadline=0.005)
+    good, bad = Market(2, plain=plain, length=FRAMES), Market(count, trouble, at, FRAMES, plain)
+    matches.begin(0, good, 7, ["p0", "p1"])
+    matches.begin(1, bad, 7, [player.name for player in bad.players])
 
     def cancel(step: int) -> None:
-        if trouble == "outside" and step == at % 10:
+        if trouble == "outside" and step == at // 3:
             tasks = [task for task in matches._running[1].tasks if not task.done()]
-            for task in random.Random(seed).sample(tasks, min(1, len(tasks))):
-                task.cancel()
+            if tasks:
+                tasks[at % len(tasks)].cancel()
 
     found = play_out(matches, between=cancel)
-    assert {turn for turn, steps in found.items() if steps[-1].over} >= {Turn(0, "p0"), Turn(0, "p1")}
+    assert {turn for turn, steps in found.items() if steps[-1].over} >= {Turn(0, "p0"), Turn(0, "p1")}, case
     told = {turn.player for turn, steps in found.items() if turn.match == 1 and steps[-1].over}
-    assert (1 in matches.failures) != (len(told) == count)  # it fails, or everybody is told
-    assert 0 not in matches.failures
+    assert (1 in matches.failures) != (len(told) == count), case  # it fails, or everybody is told
+    assert 0 not in matches.failures, case
     if trouble == "again" and len(told) < count:
         assert "has not answered the turn before" in matches.failures[1]
-    held = trouble.endswith("hold") and len(told) < count
+    held = trouble == "idle-hold" or (trouble.endswith("hold") and len(told) < count)
     with pytest.raises(EnvironmentFailure, match=r"did not end|failed in close") if held or trouble == "close" else nullcontext():
         matches.close()
-    assert (good.closed, bad.closed) == (1, 1)
-    assert not asyncio.all_tasks(loop)
+    assert (good.closed, bad.closed) == (1, 1), case
+    assert not asyncio.all_tasks(loop), case
     loop.close()
-    assert descriptors() <= before
+    assert descriptors() <= before, case
+    return bool(matches.failures)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_turn_that_nobody_answers_stops_its_match_alone(plain: bool) -> None:
+    matches, world = Matches(), Market(2, plain=plain)
+    matches.begin(0, Market(2, plain=plain), 7, ["p0", "p1"])
+    matches.begin(1, world, 7, ["p0", "p1"])
+    matches.act({})
+    ends = 0
+    while turns := [turn for turn in matches.waiting if turn != Turn(1, "p0")]:
+        ends += sum(step.over for step in matches.act(dict.fromkeys(turns, 0)).values())
+    assert (matches.waiting, matches.failures, ends) == ([Turn(1, "p0")], {}, 2)
+    matches.close()
+    assert world.closed == 1
+    assert not asyncio.all_tasks(process_loop())
 
 
 def test_a_coroutine_that_holds_on_to_one_cancellation_may_clean_up() -> None:
@@ -682,8 +732,7 @@ class Hangs(Market):
 
 def test_a_match_that_hangs_fails_while_others_wait_for_their_learner() -> None:
     spec = EnvSpec(describe_observations(spaces.Discrete(13), "a market"), spaces.Discrete(2), None, "gymnasium")
-    envs = OpponentEnvs(Hangs, "p0", spec, 2, np.zeros(0, np.float32))
-    envs._matches._deadline = 0.2
+    envs = OpponentEnvs(Hangs, "p0", spec, 2, np.zeros(0, np.float32), 0.2)
     asked: list[int] = []
 
     def choose(obs: Any) -> Any:
@@ -701,6 +750,29 @@ def test_a_match_that_hangs_fails_while_others_wait_for_their_learner() -> None:
     assert "waited 0.2 s for a turn that did not come" in envs.failures[1]
     assert len(asked) < 50
     envs.close()
+
+
+class NeverEnds(Market):
+    """Hangs at its second await."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "hang", 1)
+
+
+@pytest.mark.parametrize("who", ["one", "all", "pool"])
+def test_how_long_a_match_may_take_is_a_setting(who: str) -> None:
+    config = EnvConfig(id="tests.envs.test_asynchronous:NeverEnds", match_deadline=0.07, self_play=who == "all")
+    env_spec = check_env(config)
+    width = 2 if who == "all" else 1
+    envs = make_resumable_env(config, env_spec, width, opponents=who == "pool")
+    ids = np.arange(width, dtype=np.int32)
+    envs.open(np.ones(width, np.int64), 0)
+    envs.reset(ids)
+    for _ in range(12):
+        if not envs.failures:
+            envs.step(np.zeros(width, np.int64), ids)
+    envs.close()
+    assert re.search("waited 0.07 s for a turn that did not come", envs.failures[0])
 
 
 def test_a_deadline_of_the_executor_is_not_taken_for_a_failure_of_a_match() -> None:
