@@ -125,6 +125,20 @@ def test_the_world_does_not_wait_for_a_slow_player() -> None:
         matches.close()
 
 
+@pytest.mark.parametrize(("late", "expected"), [("apply", 2), ("refuse", 1)])
+def test_late_actions_are_applied_or_refused_and_counted(late: Any, expected: int) -> None:
+    table = LiveServer(LivePong, late=late)._make_table()
+    table.begin(0, {"seed": 1, "players": ["left"]})
+    table.next_turns(0.0, only_ends=False)
+    assert not table.take(0, "left", 0, 1)  # in time
+    table.advance(0.1)
+    table.next_turns(0.1, only_ends=False)
+    assert table.take(0, "left", 0, 2)  # for the turn before
+    assert (table.seats[0]["left"].action, len(table.advance(0.2))) == (expected, expected - 1)
+    with pytest.raises(EnvironmentFailure, match="expected late='apply' or 'refuse'; got 'maybe'"):
+        LiveServer(LivePong, late="maybe")  # type: ignore[arg-type]
+
+
 def test_versions_and_tokens_are_checked() -> None:
     with served(token="secret") as (server, url):
         assert [player.name for player in LiveWorld(url, token="secret").players] == ["left", "right"]
