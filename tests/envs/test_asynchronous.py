@@ -27,6 +27,7 @@ from baldwin.envs.matches import Matches, Turn, process_loop
 from baldwin.envs.one_player import PLAYER, GymnasiumWorld
 from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, as_parallel, make_world
+from baldwin.envs.pong_backend import PongVectorEnv
 from baldwin.envs.pong_world import PongWorld
 from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.errors import EnvironmentFailure
@@ -78,9 +79,11 @@ def test_a_turn_based_game_is_its_own_loop(name: str) -> None:
     chosen: list[tuple[str, Any]] = []
     for agent in plain.agent_iter():
         observation, reward, terminated, truncated, _ = plain.last()
-        mask = observation["action_mask"] if isinstance(observation, dict) else np.ones(plain.action_space(agent).n)
-        expected[agent].append((observation, reward, terminated or truncated))
-        action = None if terminated or truncated else int(rng.choice(np.flatnonzero(mask)))
+        over = terminated or truncated
+        legal = observation["action_mask"] if isinstance(observation, dict) else None
+        mask = np.ones(plain.action_space(agent).n) if legal is None else legal
+        expected[agent].append((observation, None if legal is None or over else legal.tolist(), reward, over))
+        action = None if over else int(rng.choice(np.flatnonzero(mask)))
         if action is not None:
             chosen.append((agent, action))
         plain.step(action)
@@ -91,7 +94,9 @@ def test_a_turn_based_game_is_its_own_loop(name: str) -> None:
 
     def note(new: dict[Turn, Step]) -> None:
         for turn, step in new.items():
-            seen[turn.player].append((matches.controller(turn).observation, step))
+            controller = matches.controller(turn)
+            legal = None if controller.legal is None or step.over else controller.legal.astype(int).tolist()
+            seen[turn.player].append((controller.observation, legal, step))
 
     note(found)
     for agent, action in chosen:
@@ -99,12 +104,13 @@ def test_a_turn_based_game_is_its_own_loop(name: str) -> None:
         note(matches.act({Turn(0, agent): action}))
     for agent, steps in seen.items():
         assert len(steps) == len(expected[agent])
-        for (observation, step), (plain_observation, reward, over) in zip(steps, expected[agent], strict=True):
+        for (observation, legal, step), (plain_observation, mask, reward, over) in zip(steps, expected[agent], strict=True):
             inner = plain_observation["observation"] if isinstance(plain_observation, dict) else plain_observation
             assert equal(observation, inner)
+            assert legal == mask
             assert (float(step.reward[0]), step.over) == (pytest.approx(reward), over)
     scores = [matches.controller(Turn(0, agent)).result()["score"] for agent in seen]
-    assert scores == pytest.approx([sum(reward for _, reward, _ in expected[agent]) for agent in seen])
+    assert scores == pytest.approx([sum(reward for *_, reward, _ in expected[agent]) for agent in seen])
     matches.close()
 
 
@@ -146,6 +152,46 @@ def test_components_of_a_reward_come_by_name() -> None:
     env.step(0)
     *_, info = env.step(0)
     assert info["result"] == {"score": 1.5, "objectives": {"treasure": 3.0, "time": -1.5}}
+
+
+def test_a_vector_reward_of_mo_gymnasium_comes_by_name() -> None:
+    mo = pytest.importorskip("mo_gymnasium")
+    plain, env = mo.make("deep-sea-treasure-v0"), MatchEnv(GymnasiumWorld(mo.make("deep-sea-treasure-v0"), ("treasure", "time")), PLAYER)
+    assert equal(plain.reset(seed=3)[0], env.reset(seed=3)[0])
+    over, total, moves = False, np.zeros(2), [3, 3, *[1] * 9]  # to the right and down to a treasure
+    while not over:
+        action = moves.pop(0)
+        observation, reward, terminated, truncated, _ = plain.step(action)
+        seen, earned, *flags, info = env.step(action)
+        assert equal(observation, seen)
+        assert flags == [terminated, truncated]
+        assert list(info["reward"].values()) == pytest.approx(reward)
+        assert earned == pytest.approx(reward.sum())
+        over, total = terminated or truncated, total + reward
+    assert list(info["result"]["objectives"].items()) == [("treasure", pytest.approx(total[0])), ("time", total[1])]
+    assert total[0] > 1
+    env.close()
+
+
+def test_both_sides_are_drawn() -> None:
+    """In matches as environments, against members of a pool, and in NumPy; each copy its own."""
+    config = EnvConfig(id="baldwin:VectorPong-v0")
+    env_spec, ids = check_env(config), np.arange(40, dtype=np.int32)
+    one = MatchEnv(PongWorld())
+    drawn = []
+    for seed in range(40):
+        one.reset(seed=seed)
+        drawn.append(cast("Turn", one._own).player)
+    one.close()
+    pool = OpponentEnvs(PongWorld, "any", env_spec, 40, np.zeros(0, np.float32))
+    arrays = PongVectorEnv(config, env_spec, 40)
+    for envs in (pool, arrays):
+        envs.open(np.arange(40), 0)
+        envs.reset(ids)
+    sides = [drawn, [turn.player for turn in pool._own], [("left", "right")[side] for side in arrays._side.tolist()]]
+    assert all(10 <= own.count("left") <= 30 for own in sides)
+    assert sides[1] == sides[2]
+    pool.close()
 
 
 class OddResult(Seat):
