@@ -1,10 +1,14 @@
 """The examples run, and stay short."""
 
+import re
+import shlex
 from pathlib import Path
+
+import pytest
 
 from baldwin.config import load_config
 from examples import act, black_box, evolve, improve
-from tests.runs.tools import small, train_run
+from tests.runs.tools import in_process, small, train_run
 
 FOLDER = Path(evolve.__file__).parent
 
@@ -53,3 +57,24 @@ def test_a_game_of_ones_own_is_learned(tmp_path: Path) -> None:
     ]
     run = train_run(load_config(None, [], options), tmp_path / "run")
     assert (run.score or 0) >= 0.85
+
+
+SHORTER = {"60_000": "512", "120_000": "1024", "20_000": "256", "20_480": "256", "4096": "256", "=64 ": "=2 ", "generations=4": "generations=1"}
+
+
+def test_the_commands_from_a_game_to_a_league_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of docs/multiplayer.md, with fewer steps."""
+    text = (Path(__file__).parents[1] / "docs" / "multiplayer.md").read_text()
+    block = text.split("### From there to a league")[1].split("```")[1].replace("\\\n", " ")
+    for long, short in SHORTER.items():
+        assert long in block
+        block = block.replace(long, short)
+    shared = re.search("OPTIONS='(.*)'", block)
+    assert shared
+    commands = [shlex.split(line.replace("$OPTIONS", shared[1]), comments=True) for line in block.splitlines() if line.startswith("baldwin ")]
+    assert [command[1] for command in commands] == ["train", "train", "train", "league", "evolve", "league", "evaluate"]
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        done = in_process(*command[1:])
+        assert done.returncode == 0, (command, done.stderr)
+    assert (tmp_path / "nim.png").exists()

@@ -50,7 +50,7 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
 
         def make_one(**kw: Any) -> gym.Env[Any, Any]:
             mode = {"render_mode": kw["render_mode"]} if drawing and "render_mode" in kw else {}
-            return make_player(partial(new_world, **mode), **{**config.one_player, **kw})
+            return make_player(partial(new_world, **mode), match_deadline=config.match_deadline, **{**config.one_player, **kw})
 
         return make_one, config.max_episode_steps
     if config.id.startswith(dmc.PREFIX):
@@ -108,7 +108,8 @@ def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int, others: Seq
     new_world = find_world(config)
     if new_world is None:
         raise EnvironmentFailure(f"env.self_play: environment {config.id!r} is no world of several players")
-    return SelfPlayEnvs(partial(new_world, **config.kwargs), config.players, env_spec, width, reward_weights(config, env_spec), others)
+    weights = reward_weights(config, env_spec)
+    return SelfPlayEnvs(partial(new_world, **config.kwargs), config.players, env_spec, width, weights, others, config.match_deadline)
 
 
 def list_players(config: EnvConfig) -> list[Player]:
@@ -142,7 +143,7 @@ def make_with_opponents(config: EnvConfig, env_spec: EnvSpec, width: int) -> Opp
         raise EnvironmentFailure(f"opponents: environment {config.id!r} is no world of several players")
     kwargs = dict(config.kwargs)
     player = kwargs.pop("player", ANY)
-    return OpponentEnvs(partial(new_world, **kwargs), player, env_spec, width, reward_weights(config, env_spec))
+    return OpponentEnvs(partial(new_world, **kwargs), player, env_spec, width, reward_weights(config, env_spec), config.match_deadline)
 
 
 def make_copies(config: EnvConfig, env_spec: EnvSpec, width: int) -> VectorEnv:

@@ -15,7 +15,8 @@ from weakref import WeakSet
 
 from baldwin.envs.asynchronous import Player
 from baldwin.envs.live_protocol import GREETING_SECONDS, SOCKET_OPTIONS, Connection, Refused, check_greeting, how_lost, read_players
-from baldwin.envs.matches import DEADLINE, process_loop
+from baldwin.envs.matches import process_loop
+from baldwin.envs.vector_env import DEADLINE
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception
 
 SCHEME = "listen://"

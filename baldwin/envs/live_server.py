@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 from gymnasium import spaces
@@ -133,10 +133,24 @@ class LiveServer:
     """
 
     def __init__(
-        self, make_game: Callable[[], Game | Games], rate: float = 60.0, token: str = "", host: str = "127.0.0.1", port: int = 0
+        self,
+        make_game: Callable[[], Game | Games],
+        rate: float = 60.0,
+        token: str = "",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        late: Literal["apply", "refuse"] = "apply",
     ) -> None:
         """`make_game`: for each match, or, if it makes `Games`, for each connection. `port` 0: any that is free. Only this machine can
-        connect, unless `host` says otherwise."""
+        connect, unless `host` says otherwise. `late` actions, for a turn that is not the last one sent: they take effect in the next frame,
+        or are left out, so that the action before them goes on.
+
+        Raises:
+            EnvironmentFailure: `late` is neither.
+        """
+        if late not in ("apply", "refuse"):
+            raise EnvironmentFailure(f"expected late='apply' or 'refuse'; got {clean_text(str(late), 40)!r}")
+        self._refuses_late = late == "refuse"
         self._make_game, self._clock, self._token = make_game, Clock(1 / rate), token
         self._host, self.port = host, port
         self.counts: Counter[str] = Counter()
@@ -229,7 +243,7 @@ class LiveServer:
 
     def _make_table(self) -> _Table:
         game = self._make_game()
-        return _Table(game if isinstance(game, Games) else SeparateGames(cast("Callable[[], Game]", self._make_game), game))
+        return _Table(game if isinstance(game, Games) else SeparateGames(cast("Callable[[], Game]", self._make_game), game), self._refuses_late)
 
     async def _play(self, connection: Connection, table: _Table, begin: Mapping[str, Any]) -> None:
         """One match, to its end or to that of its connection."""
@@ -383,8 +397,8 @@ def _forget(sending: set[asyncio.Task[None]], done: asyncio.Task[None]) -> None:
 class _Table:
     """The matches of a connection by number, and their players at the other end."""
 
-    def __init__(self, games: Games) -> None:
-        self.games = games
+    def __init__(self, games: Games, refuses_late: bool = False) -> None:
+        self.games, self._refuses_late = games, refuses_late
         self.seats: dict[int, dict[str, _Remote]] = {}  # of matches that go on
         self._ended: set[int] = set()
 
@@ -407,7 +421,7 @@ class _Table:
             self.games.leave(number)
 
     def take(self, number: int, player: str, turn: Any, action: Any) -> bool:
-        """An action, which takes effect in the next frame; whether it comes late: a later turn was sent, or the match is over.
+        """An action, which takes effect in the next frame unless it is refused; whether it comes late: a later turn was sent, or the match is over.
 
         Raises:
             KeyError, ValueError, TypeError: it is malformed.
@@ -417,8 +431,10 @@ class _Table:
         seat = self.seats[number][player]
         if not seat.accepts(action):
             raise ValueError
-        seat.answer(int(turn), action)
-        return int(turn) < seat.turn
+        late = int(turn) < seat.turn
+        if not (late and self._refuses_late):
+            seat.answer(int(turn), action)
+        return late
 
     def advance(self, now: float) -> list[float]:
         """One frame of all; seconds from turns to their actions' effect, of all that were answered since the last one."""

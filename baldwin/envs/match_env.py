@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World, check_alike, find_players
-from baldwin.envs.matches import DEADLINE, MAX_DECISIONS, Matches, Turn, no_turn
+from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, no_turn
+from baldwin.envs.vector_env import DEADLINE
 from baldwin.errors import EnvironmentFailure
 from baldwin.observations import ACTION_MASK
 from baldwin.ops.seeds import mix
@@ -115,7 +116,8 @@ def make_player(
     player: str = ANY,
     render_mode: str | None = None,
     opponents: Mapping[str, Choose] | None = None,
+    match_deadline: float = DEADLINE,
     **kwargs: Any,
 ) -> MatchEnv:
-    """One player of a new world, which gets the rest of the keyword arguments. `opponents`: as `MatchEnv` takes them."""
-    return MatchEnv(make_world(**kwargs), player, opponents, render_mode=render_mode)
+    """One player of a new world, which gets the rest of the keyword arguments. `opponents`, `match_deadline`: as `MatchEnv` takes them."""
+    return MatchEnv(make_world(**kwargs), player, opponents, match_deadline, render_mode)

@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Controller, Match, Seat, Step, World
-from baldwin.envs.vector_env import EnvSpec, StepResult
+from baldwin.envs.vector_env import DEADLINE, EnvSpec, StepResult
 from baldwin.errors import EnvironmentFailure, clean_text, describe_exception
 from baldwin.observations import Observation
 
 T = TypeVar("T")
 
-DEADLINE = 60.0  # seconds until a world that does not answer is given up
 MAX_DECISIONS = 10_000  # of the others in turn, while a player gets none: then the match is given up
 CANCEL_TRIES = 10  # within the deadline: a coroutine may hold on to one cancellation while it cleans up
 QUIET_PASSES = 4  # of the event loop from an action to the turns that it calls for: act, tick, step, the end of act

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.match_env import ANY
 from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, pop_latencies, step_result
-from baldwin.envs.vector_env import EnvSpec, Ids, OpponentPolicies, StepResult
+from baldwin.envs.vector_env import DEADLINE, EnvSpec, Ids, OpponentPolicies, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation, take
 from baldwin.opponents import SCRIPT
@@ -21,7 +21,15 @@ from baldwin.ops.seeds import mix
 class OpponentEnvs:
     """Copy n is one player of match n, drawn for each match; a member of the pool plays all the others, or the world's own script does."""
 
-    def __init__(self, make_world: Callable[[], World], player: str, env_spec: EnvSpec, width: int, weights: NDArray[np.float32]) -> None:
+    def __init__(
+        self,
+        make_world: Callable[[], World],
+        player: str,
+        env_spec: EnvSpec,
+        width: int,
+        weights: NDArray[np.float32],
+        deadline: float = DEADLINE,
+    ) -> None:
         """`player`: who learns, or any; `weights` of the components of the reward."""
         self.width = width
         self.failures: dict[int, str] = {}
@@ -34,7 +42,7 @@ class OpponentEnvs:
         self._learning = self._names if player == ANY else [player]
         self._own = [Turn(n, self._learning[0]) for n in range(width)]
         self._spec, self._weights = env_spec, weights
-        self._matches = Matches()
+        self._matches = Matches(deadline)
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
 

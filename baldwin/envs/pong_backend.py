@@ -151,7 +151,8 @@ def make_self_play(config: EnvConfig, env_spec: EnvSpec, width: int, others: Seq
     both = config.self_play or config.players in ("all", list(SIDES))
     if both and (pace["frames"], pace["delay"]) == ((1, 1), 0):
         return PongSelfPlay(config, env_spec, width)
-    return SelfPlayEnvs(partial(PongWorld, **pace), config.players, env_spec, width, np.zeros(0, np.float32), others)
+    weights = np.zeros(0, np.float32)
+    return SelfPlayEnvs(partial(PongWorld, **pace), config.players, env_spec, width, weights, others, config.match_deadline)
 
 
 def _options(config: EnvConfig) -> tuple[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from baldwin.envs.asynchronous import Step, World
 from baldwin.envs.matches import MAX_DECISIONS, Matches, Turn, close_worlds, no_turn, pop_latencies, step_result
-from baldwin.envs.vector_env import EnvSpec, Ids, OtherPlayers, StepResult
+from baldwin.envs.vector_env import DEADLINE, EnvSpec, Ids, OtherPlayers, StepResult
 from baldwin.errors import EnvironmentFailure, describe_exception
 from baldwin.observations import ACTION_MASK, Observation, ObservationSpec, take
 from baldwin.ops.seeds import mix
@@ -32,6 +32,7 @@ class SelfPlayEnvs:
         width: int,
         weights: NDArray[np.float32],
         others: Sequence[OtherPlayers] = (),
+        deadline: float = DEADLINE,
     ) -> None:
         """`players` that the policy plays, or none for all; `width`: a multiple of their number; `weights` of the reward's components."""
         self.width = width
@@ -44,7 +45,7 @@ class SelfPlayEnvs:
         self._others = others
         self._asked = [*self._names, *(name for other in others for name in other.names)]
         self._spec, self._weights = env_spec, weights
-        self._matches = Matches()
+        self._matches = Matches(deadline)
         self._seeds = np.zeros(width, np.int64)
         self._episode = np.zeros(width, np.int64)
         self._last: dict[int, Step] = {}  # of players for whom the match is over

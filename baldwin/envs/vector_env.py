@@ -22,6 +22,7 @@ LIVE = "live:"  # worlds in other processes
 OWN = "baldwin:"  # ids of Baldwin's own environments
 DMC = "dmc:"  # tasks of the DeepMind Control Suite
 PYBULLET = "pybullet:"  # environments of PyBullet
+DEADLINE = 60.0  # seconds until a match in which nothing comes any more is given up
 UNITY = "unity:"  # builds of Unity ML-Agents, and its editor
 
 
@@ -57,6 +58,13 @@ class EnvConfig(ConfigModel):
         default_factory=list,
         description="Players that the policy plays together in every match, in training and in evaluations: all, or names of some that see "
         "the same kind of thing. The world's script plays the others. Default: one of them",
+    )
+    match_deadline: float = Field(
+        DEADLINE,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds that a world of several players may take for the next turn, or for its end when it is given up; "
+        "beyond it, the match has failed",
     )
     atari: AtariConfig | None = Field(None, description="Preprocessing of Atari games; default for ids that begin with ALE/: DeepMind's")
     reward_weights: dict[str, float] = Field(

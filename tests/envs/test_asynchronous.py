@@ -8,7 +8,7 @@ import os
 import random
 import re
 import warnings
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -18,17 +18,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pettingzoo import ParallelEnv
 
-from baldwin.envs import EnvConfig, EnvSpec, check_env
+from baldwin.envs import EnvConfig, EnvSpec, check_env, make_resumable_env
 from baldwin.envs.asynchronous import Match, Player, Seat, SimpleMatch, Step, World
 from baldwin.envs.match_env import MatchEnv
 from baldwin.envs.matches import Matches, Turn, process_loop
 from baldwin.envs.one_player import PLAYER, GymnasiumWorld
 from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import ParallelWorld, TurnWorld, _find_module, as_aec, as_parallel, make_world
+from baldwin.envs.pong_backend import PongVectorEnv
 from baldwin.envs.pong_world import PongWorld
 from baldwin.envs.self_play import SelfPlayEnvs
 from baldwin.errors import EnvironmentFailure
@@ -80,9 +79,11 @@ def test_a_turn_based_game_is_its_own_loop(name: str) -> None:
     chosen: list[tuple[str, Any]] = []
     for agent in plain.agent_iter():
         observation, reward, terminated, truncated, _ = plain.last()
-        mask = observation["action_mask"] if isinstance(observation, dict) else np.ones(plain.action_space(agent).n)
-        expected[agent].append((observation, reward, terminated or truncated))
-        action = None if terminated or truncated else int(rng.choice(np.flatnonzero(mask)))
+        over = terminated or truncated
+        legal = observation["action_mask"] if isinstance(observation, dict) else None
+        mask = np.ones(plain.action_space(agent).n) if legal is None else legal
+        expected[agent].append((observation, None if legal is None or over else legal.tolist(), reward, over))
+        action = None if over else int(rng.choice(np.flatnonzero(mask)))
         if action is not None:
             chosen.append((agent, action))
         plain.step(action)
@@ -93,7 +94,9 @@ def test_a_turn_based_game_is_its_own_loop(name: str) -> None:
 
     def note(new: dict[Turn, Step]) -> None:
         for turn, step in new.items():
-            seen[turn.player].append((matches.controller(turn).observation, step))
+            controller = matches.controller(turn)
+            legal = None if controller.legal is None or step.over else controller.legal.astype(int).tolist()
+            seen[turn.player].append((controller.observation, legal, step))
 
     note(found)
     for agent, action in chosen:
@@ -101,12 +104,13 @@ def test_a_turn_based_game_is_its_own_loop(name: str) -> None:
         note(matches.act({Turn(0, agent): action}))
     for agent, steps in seen.items():
         assert len(steps) == len(expected[agent])
-        for (observation, step), (plain_observation, reward, over) in zip(steps, expected[agent], strict=True):
+        for (observation, legal, step), (plain_observation, mask, reward, over) in zip(steps, expected[agent], strict=True):
             inner = plain_observation["observation"] if isinstance(plain_observation, dict) else plain_observation
             assert equal(observation, inner)
+            assert legal == mask
             assert (float(step.reward[0]), step.over) == (pytest.approx(reward), over)
     scores = [matches.controller(Turn(0, agent)).result()["score"] for agent in seen]
-    assert scores == pytest.approx([sum(reward for _, reward, _ in expected[agent]) for agent in seen])
+    assert scores == pytest.approx([sum(reward for *_, reward, _ in expected[agent]) for agent in seen])
     matches.close()
 
 
@@ -148,6 +152,46 @@ def test_components_of_a_reward_come_by_name() -> None:
     env.step(0)
     *_, info = env.step(0)
     assert info["result"] == {"score": 1.5, "objectives": {"treasure": 3.0, "time": -1.5}}
+
+
+def test_a_vector_reward_of_mo_gymnasium_comes_by_name() -> None:
+    mo = pytest.importorskip("mo_gymnasium")
+    plain, env = mo.make("deep-sea-treasure-v0"), MatchEnv(GymnasiumWorld(mo.make("deep-sea-treasure-v0"), ("treasure", "time")), PLAYER)
+    assert equal(plain.reset(seed=3)[0], env.reset(seed=3)[0])
+    over, total, moves = False, np.zeros(2), [3, 3, *[1] * 9]  # to the right and down to a treasure
+    while not over:
+        action = moves.pop(0)
+        observation, reward, terminated, truncated, _ = plain.step(action)
+        seen, earned, *flags, info = env.step(action)
+        assert equal(observation, seen)
+        assert flags == [terminated, truncated]
+        assert list(info["reward"].values()) == pytest.approx(reward)
+        assert earned == pytest.approx(reward.sum())
+        over, total = terminated or truncated, total + reward
+    assert list(info["result"]["objectives"].items()) == [("treasure", pytest.approx(total[0])), ("time", total[1])]
+    assert total[0] > 1
+    env.close()
+
+
+def test_both_sides_are_drawn() -> None:
+    """In matches as environments, against members of a pool, and in NumPy; each copy its own."""
+    config = EnvConfig(id="baldwin:VectorPong-v0")
+    env_spec, ids = check_env(config), np.arange(40, dtype=np.int32)
+    one = MatchEnv(PongWorld())
+    drawn = []
+    for seed in range(40):
+        one.reset(seed=seed)
+        drawn.append(cast("Turn", one._own).player)
+    one.close()
+    pool = OpponentEnvs(PongWorld, "any", env_spec, 40, np.zeros(0, np.float32))
+    arrays = PongVectorEnv(config, env_spec, 40)
+    for envs in (pool, arrays):
+        envs.open(np.arange(40), 0)
+        envs.reset(ids)
+    sides = [drawn, [turn.player for turn in pool._own], [("left", "right")[side] for side in arrays._side.tolist()]]
+    assert all(10 <= own.count("left") <= 30 for own in sides)
+    assert sides[1] == sides[2]
+    pool.close()
 
 
 class OddResult(Seat):
@@ -351,16 +395,21 @@ async def go_wrong(trouble: str) -> Any:
         raise asyncio.CancelledError
     if trouble == "hang":
         await asyncio.Event().wait()
+    while trouble == "spin":
+        await asyncio.sleep(0)
     while trouble == "hold":  # whoever cancels it, and however often
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
 
+IDLE_AWAITS = 3
+
+
 class Market(World):
     """Players who decide at paces of their own; what goes wrong, and where, is told to it.
 
-    `trouble` is of the tick at one of its awaits, of a controller before or after one of its calls (`before-raise`, `after-hang`), or of
-    the match's close(). `plain`: controllers are seats themselves, which matches ask without tasks, instead of controllers around them.
+    `trouble` is of the tick from one of its awaits on, of the other tick (`idle-raise`), of a controller before or after one of its calls
+    (`before-raise`, `after-hang`), or of the match's close(). `awaits` and `calls` count them. `plain`: controllers are seats themselves, which matches ask without tasks, instead of controllers around them.
     """
 
     def __init__(self, count: int, trouble: str = "", at: int = 0, length: int = 12, plain: bool = False) -> None:
@@ -368,7 +417,7 @@ class Market(World):
         self.players = [Player(f"p{n}", spaces.Discrete(2), spaces.Discrete(2)) for n in range(count)]
         self._where, _, self._trouble = trouble.rpartition("-")
         self._at, self._length = at, length
-        self.closed = self._calls = 0
+        self.closed = self.calls = self.awaits = 0
 
     def reset(self, seed: int, players: Sequence[str]) -> Match:
         seats = [Seat(name) for name in players]
@@ -386,8 +435,8 @@ class Market(World):
 
     async def call(self, step: Coroutine[Any, Any, Step]) -> Step:
         """A call of one of the controllers."""
-        self._calls += 1
-        if not self._where or self._calls <= self._at:
+        self.calls += 1
+        if self._where not in ("before", "after") or self.calls <= self._at:
             return await step
         if self._where == "after":
             await step
@@ -395,20 +444,25 @@ class Market(World):
         return cast("Step", await go_wrong(self._trouble))
 
     async def _idle(self) -> None:
-        for _ in range(3):
+        for n in range(IDLE_AWAITS):
+            if self._where == "idle" and n == self._at:
+                await go_wrong(self._trouble)
             await asyncio.sleep(0)
 
     async def _tick(self, seats: list[Seat], rng: np.random.Generator) -> None:
-        awaits = 0
+        self.awaits, ignored = 0, set[Seat]()
         for seat in seats:
             seat.show(0)
         due = np.zeros(len(seats), int)
         for frame in range(self._length):
             for n, seat in enumerate(seats):
                 if due[n] == frame:
-                    awaits += 1
-                    if awaits > self._at:
+                    self.awaits += 1
+                    if self.awaits > self._at:
                         await self._go_wrong(seat)
+                    if self._trouble == "ignore" and self.awaits > self._at:
+                        ignored.add(seat)
+                        continue
                     await seat.action()
                     due[n] = frame + int(rng.integers(1, 4))
             for n, seat in enumerate(seats):
@@ -416,6 +470,8 @@ class Market(World):
                 if due[n] == frame + 1 and frame + 1 < self._length:
                     seat.show(frame)
         for seat in seats if self._trouble != "silence" else []:
+            if seat in ignored:  # nobody has looked at its last action, and nobody tells it of the end
+                continue
             seat.finish(score=1.0)
             seat.show(self._length, terminated=True)
 
@@ -497,47 +553,87 @@ def test_every_frame_is_counted_once_for_every_player(count: int, plain: bool) -
     assert descriptors() <= before
 
 
-OF_TICKS = ["raise", "cancel", "hang", "hold", "silence", "twice", "again"]
-OF_CALLS = [f"{where}-{what}" for where in ("before", "after") for what in ("raise", "cancel", "hang", "hold", "none")]
+OF_TICKS = ["raise", "cancel", "hang", "spin", "hold", "silence", "twice", "again", "ignore"]
+OF_IDLE = [f"idle-{what}" for what in ("raise", "cancel", "hang", "spin", "hold")]
+OF_CALLS = [f"{where}-{what}" for where in ("before", "after") for what in ("raise", "cancel", "hang", "spin", "hold", "none")]
+FRAMES = 8
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    count=st.sampled_from([1, 2, 5, 50]),
-    trouble=st.sampled_from([*OF_TICKS, *OF_CALLS, "outside", "close"]),
-    at=st.integers(0, 40),
-    seed=st.integers(0, 99),
-    plain=st.booleans(),
-)
-def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, trouble: str, at: int, seed: int, plain: bool) -> None:
+def troubles(count: int, plain: bool) -> Iterator[tuple[str, int]]:
+    """Each trouble at each await of an untroubled match, those of its other tick, and those of its controllers; of fifty players at every 40th."""
+    calm, matches = Market(count, length=FRAMES, plain=plain), Matches()
+    matches.begin(0, calm, 7, [player.name for player in calm.players])
+    rounds = len(max(play_out(matches).values(), key=len))
+    matches.close()
+    stride = 40 if count == 50 else 1
+    assert calm.awaits >= 3 * count
+    assert plain or calm.calls > calm.awaits
+    places = [
+        (OF_TICKS, calm.awaits),
+        (OF_IDLE, IDLE_AWAITS),
+        ([] if plain else OF_CALLS, calm.calls),
+        (["outside"], 3 * rounds),
+        (["close"], 1),
+    ]
+    for kinds, awaits in places:
+        yield from ((trouble, at) for trouble in kinds for at in range(0, awaits, 1 if awaits == IDLE_AWAITS else stride))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+def test_trouble_in_one_match_is_a_failure_of_that_match_alone(count: int, plain: bool) -> None:
     """Wherever it comes from: the world, a controller, or someone who cancels a task. Nothing is left behind, in whatever order tasks run."""
-    before, loop = descriptors(), Shuffled(seed)
+    failed = 0
+    for seed, (trouble, at) in enumerate(troubles(count, plain)):
+        failed += meets_trouble(count, plain, trouble, at, seed)
+    assert failed > 20
+
+
+def meets_trouble(count: int, plain: bool, trouble: str, at: int, seed: int) -> bool:
+    """Whether the match failed. `seed` of the order of tasks."""
+    before, loop, case = descriptors(), Shuffled(seed), f"{trouble} at {at}"
     with patch("baldwin.envs.matches.process_loop", lambda: loop):
-        matches = Matches(deadline=0.05)
-    good, bad = Market(2, plain=plain), Market(count, trouble, at, plain=plain and trouble not in OF_CALLS)
-    matches.begin(0, good, seed, ["p0", "p1"])
-    matches.begin(1, bad, seed, [player.name for player in bad.players])
+        matches = Matches(deadline=0.005)
+    good, bad = Market(2, plain=plain, length=FRAMES), Market(count, trouble, at, FRAMES, plain)
+    matches.begin(0, good, 7, ["p0", "p1"])
+    matches.begin(1, bad, 7, [player.name for player in bad.players])
 
     def cancel(step: int) -> None:
-        if trouble == "outside" and step == at % 10:
+        if trouble == "outside" and step == at // 3:
             tasks = [task for task in matches._running[1].tasks if not task.done()]
-            for task in random.Random(seed).sample(tasks, min(1, len(tasks))):
-                task.cancel()
+            if tasks:
+                tasks[at % len(tasks)].cancel()
 
     found = play_out(matches, between=cancel)
-    assert {turn for turn, steps in found.items() if steps[-1].over} >= {Turn(0, "p0"), Turn(0, "p1")}
+    assert {turn for turn, steps in found.items() if steps[-1].over} >= {Turn(0, "p0"), Turn(0, "p1")}, case
     told = {turn.player for turn, steps in found.items() if turn.match == 1 and steps[-1].over}
-    assert (1 in matches.failures) != (len(told) == count)  # it fails, or everybody is told
-    assert 0 not in matches.failures
+    assert (1 in matches.failures) != (len(told) == count), case  # it fails, or everybody is told
+    assert 0 not in matches.failures, case
     if trouble == "again" and len(told) < count:
         assert "has not answered the turn before" in matches.failures[1]
-    held = trouble.endswith("hold") and len(told) < count
+    held = trouble == "idle-hold" or (trouble.endswith("hold") and len(told) < count)
     with pytest.raises(EnvironmentFailure, match=r"did not end|failed in close") if held or trouble == "close" else nullcontext():
         matches.close()
-    assert (good.closed, bad.closed) == (1, 1)
-    assert not asyncio.all_tasks(loop)
+    assert (good.closed, bad.closed) == (1, 1), case
+    assert not asyncio.all_tasks(loop), case
     loop.close()
-    assert descriptors() <= before
+    assert descriptors() <= before, case
+    return bool(matches.failures)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_turn_that_nobody_answers_stops_its_match_alone(plain: bool) -> None:
+    matches, world = Matches(), Market(2, plain=plain)
+    matches.begin(0, Market(2, plain=plain), 7, ["p0", "p1"])
+    matches.begin(1, world, 7, ["p0", "p1"])
+    matches.act({})
+    ends = 0
+    while turns := [turn for turn in matches.waiting if turn != Turn(1, "p0")]:
+        ends += sum(step.over for step in matches.act(dict.fromkeys(turns, 0)).values())
+    assert (matches.waiting, matches.failures, ends) == ([Turn(1, "p0")], {}, 2)
+    matches.close()
+    assert world.closed == 1
+    assert not asyncio.all_tasks(process_loop())
 
 
 def test_a_coroutine_that_holds_on_to_one_cancellation_may_clean_up() -> None:
@@ -682,8 +778,7 @@ class Hangs(Market):
 
 def test_a_match_that_hangs_fails_while_others_wait_for_their_learner() -> None:
     spec = EnvSpec(describe_observations(spaces.Discrete(13), "a market"), spaces.Discrete(2), None, "gymnasium")
-    envs = OpponentEnvs(Hangs, "p0", spec, 2, np.zeros(0, np.float32))
-    envs._matches._deadline = 0.2
+    envs = OpponentEnvs(Hangs, "p0", spec, 2, np.zeros(0, np.float32), 0.2)
     asked: list[int] = []
 
     def choose(obs: Any) -> Any:
@@ -701,6 +796,29 @@ def test_a_match_that_hangs_fails_while_others_wait_for_their_learner() -> None:
     assert "waited 0.2 s for a turn that did not come" in envs.failures[1]
     assert len(asked) < 50
     envs.close()
+
+
+class NeverEnds(Market):
+    """Hangs at its second await."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "hang", 1)
+
+
+@pytest.mark.parametrize("who", ["one", "all", "pool"])
+def test_how_long_a_match_may_take_is_a_setting(who: str) -> None:
+    config = EnvConfig(id="tests.envs.test_asynchronous:NeverEnds", match_deadline=0.07, self_play=who == "all")
+    env_spec = check_env(config)
+    width = 2 if who == "all" else 1
+    envs = make_resumable_env(config, env_spec, width, opponents=who == "pool")
+    ids = np.arange(width, dtype=np.int32)
+    envs.open(np.ones(width, np.int64), 0)
+    envs.reset(ids)
+    for _ in range(12):
+        if not envs.failures:
+            envs.step(np.zeros(width, np.int64), ids)
+    envs.close()
+    assert re.search("waited 0.07 s for a turn that did not come", envs.failures[0])
 
 
 def test_a_deadline_of_the_executor_is_not_taken_for_a_failure_of_a_match() -> None:

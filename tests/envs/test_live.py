@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from baldwin.config import load_config
@@ -57,6 +58,10 @@ def in_thread(start: Callable[[], Awaitable[str]], stop: Callable[[], Awaitable[
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
 @contextmanager
@@ -118,6 +123,20 @@ def test_the_world_does_not_wait_for_a_slow_player() -> None:
             decisions += 1
         assert frames > decisions
         matches.close()
+
+
+@pytest.mark.parametrize(("late", "expected"), [("apply", 2), ("refuse", 1)])
+def test_late_actions_are_applied_or_refused_and_counted(late: Any, expected: int) -> None:
+    table = LiveServer(LivePong, late=late)._make_table()
+    table.begin(0, {"seed": 1, "players": ["left"]})
+    table.next_turns(0.0, only_ends=False)
+    assert not table.take(0, "left", 0, 1)  # in time
+    table.advance(0.1)
+    table.next_turns(0.1, only_ends=False)
+    assert table.take(0, "left", 0, 2)  # for the turn before
+    assert (table.seats[0]["left"].action, len(table.advance(0.2))) == (expected, expected - 1)
+    with pytest.raises(EnvironmentFailure, match="expected late='apply' or 'refuse'; got 'maybe'"):
+        LiveServer(LivePong, late="maybe")  # type: ignore[arg-type]
 
 
 def test_versions_and_tokens_are_checked() -> None:
@@ -239,6 +258,16 @@ def test_a_client_that_dies_ends_its_match_alone() -> None:
     """Three matches of eight turns side by side; the first one of the second hangs up after three."""
     dying = mix(int(env_seed(5, 1)[0]), 0)
 
+    playing = 0
+
+    async def serve_one(socket: Any) -> None:
+        nonlocal playing
+        playing += 1
+        with suppress(ConnectionClosed):
+            await play(socket)
+        await socket.close()
+        playing -= 1
+
     async def play(socket: Any) -> None:
         await socket.recv()
         await socket.send(json.dumps({"type": "welcome", "version": 1, "players": [describe_player(p) for p in PongWorld().players]}))
@@ -251,10 +280,12 @@ def test_a_client_that_dies_ends_its_match_alone() -> None:
             if turn < 8:
                 await socket.recv()
 
-    with answered_by(play) as url:
+    with answered_by(serve_one) as url:
         env = EnvConfig(id=f"live:{url}", kwargs={"player": "left"})
         policy = PolicyConfig(hidden=[4], normalize_obs=False)
-        spec = WorkerSpec(env, check_env(env), policy)
+        spec = WorkerSpec(env, check_env(env), policy)  # which leaves what libraries open once
+        wait_until(lambda: playing == 0)
+        before = descriptors()
         params, moments = make_network(policy, spec.env_spec.obs, 3).init(0), Moments.empty(10).pack()
         tracker, worker = EpisodeTracker(3, np.empty(0, np.int64), spec.env_spec.obs), spec()
         found = []
@@ -263,6 +294,7 @@ def test_a_client_that_dies_ends_its_match_alone() -> None:
             tracker.add_segments(range(3), {name: a for name, a in outcome.arrays.items() if name in STEP_ARRAYS})
             found.append(outcome)
         worker.close()
+        wait_until(lambda: playing == 0 and descriptors() <= before)
     first, second = (outcome.arrays for outcome in found)
     assert "closed the connection in the middle of a match" in found[0].reason
     assert np.argwhere(first["failed"]).tolist() == [[1, 2]]

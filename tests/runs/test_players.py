@@ -156,6 +156,34 @@ def test_a_run_keeps_the_opponents_that_it_began_with(quiet: RunsWhenAsked, tmp_
     assert (broken.returncode, "cannot read the opponents of this run" in broken.stderr) == (2, True)
 
 
+TINY = {
+    "es": ["algorithm.population=4", "algorithm.block=2", "stop.generations=1"],
+    "sep-cma-es": ["algorithm.population=4", "algorithm.block=2", "stop.generations=1"],
+    "aes": ["algorithm.block=2", "stop.learning_steps=64"],
+    "a2c": ["algorithm.n_envs=2", "algorithm.block=2", "algorithm.steps_per_epoch=32", "stop.env_steps=64"],
+    "impala": ["algorithm.n_envs=2", "algorithm.block=2", "algorithm.steps_per_epoch=32", "stop.env_steps=64"],
+    "reinforce": ["algorithm.episodes_per_update=2", "algorithm.steps_per_epoch=16", "stop.env_steps=32"],
+    "dqn": ["algorithm.start_steps=20", "algorithm.batch_size=8", "algorithm.rollout_length=10", "algorithm.steps_per_epoch=40"],
+    "sac": ["algorithm.start_steps=20", "algorithm.batch_size=8", "algorithm.rollout_length=10", "algorithm.steps_per_epoch=40"],
+    "p-cem-rl": ["algorithm.start_steps=20", "algorithm.strategy.population=4", "algorithm.rl_individuals=2", "stop.generations=2"],
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_kind_of_algorithm_trains_in_a_match_as_one_player(name: str, tmp_path: Path) -> None:
+    """One player of eight rounds against the script: every algorithm sees a Gymnasium environment."""
+    options = [f"algorithm.name={name}", "env.id=tests.toys.duels:Duel", "policy.hidden=[4]", "run.episodes=1", "executor.name=inline"]
+    if name in ("dqn", "sac"):
+        options += ["algorithm.buffer_size=200", "algorithm.checkpoint_slack=20000", "stop.env_steps=80"]
+    if name == "p-cem-rl":
+        options += ["algorithm.buffer_size=2000", "algorithm.checkpoint_slack=2000", "env.max_episode_steps=8", "policy.activation=tanh"]
+        options += ["algorithm.learner={name: sac, batch_size: 8, critic: {hidden: [8]}}"]
+    run = train_run(load_config(None, [], [*options, *TINY[name]]), tmp_path / "run")
+    assert run.algorithm.env_steps >= 32
+    assert run.score is not None
+    assert abs(run.score) <= 8
+
+
 class TwoGoals(World):
     """Both players act at once; a reward of two components, three steps, and the larger number wins."""
 
