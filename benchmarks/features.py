@@ -39,8 +39,8 @@ TASKS: dict[str, tuple[str, ...]] = {
         *("algorithm.start_steps=500", "algorithm.batch_size=64", "algorithm.updates_per_step=0.5", "algorithm.steps_per_epoch=500"),
         *("algorithm.actor_lr=3e-3", "algorithm.critic_lr=3e-3", "algorithm.alpha_lr=3e-3", "algorithm.tau=0.02", "stop.env_steps=5000"),
     ),
-    "Cliffwalk of 10, dqn": (
-        *(*DQN, "env.id=tests.toys.delayed:BlindCliffwalk", "env.kwargs={states: 10}", "algorithm.epsilon_end=0.2", "run.episodes=1"),
+    "Cliffwalk of 14, dqn": (
+        *(*DQN, "env.id=tests.toys.delayed:BlindCliffwalk", "env.kwargs={states: 14}", "algorithm.epsilon_end=0.2", "run.episodes=1"),
         *("algorithm.epsilon_steps=4000", "stop.env_steps=6000"),
     ),
     "Chain of 30, dqn": (
@@ -89,12 +89,12 @@ class Pair(NamedTuple):
 
 PAIRS = [
     Pair("n_step=3", "CartPole, dqn", ("algorithm.n_step=3",)),
-    Pair("n_step=3", "Cliffwalk of 10, dqn", ("algorithm.n_step=3",)),
+    Pair("n_step=3", "Cliffwalk of 14, dqn", ("algorithm.n_step=3",)),
     Pair("n_step=5", "Pendulum, sac", FIVE),
     Pair("target=retrace", "Pendulum, sac", (*FIVE, "algorithm.target=retrace"), FIVE),
     Pair("target=vtrace", "Pendulum, sac", (*FIVE, "algorithm.target=vtrace"), FIVE),
     Pair("target=retrace", "CartPole, dqn", (*FIVE, "algorithm.target=retrace"), FIVE),
-    Pair("prioritized", "Cliffwalk of 10, dqn", ("algorithm.prioritized=true",)),
+    Pair("prioritized", "Cliffwalk of 14, dqn", ("algorithm.prioritized=true",)),
     Pair("prioritized", "CartPole, dqn", ("algorithm.prioritized=true",)),
     Pair("prioritized", "Pendulum, sac", ("algorithm.prioritized=true",)),
     Pair("ensemble=5", "Pendulum, sac", ("algorithm.ensemble=5",)),
