@@ -42,6 +42,7 @@ EQUAL = [
 ]
 LINES = "algorithm.steps_per_epoch=2000"
 PLAIN = "algorithm.normalize_reward=false"
+ZOO_DQN = {"train_freq": 256, "gradient_steps": 128, "batch_size": 64, "policy_kwargs": {"net_arch": [256, 256]}}
 CASES: dict[str, tuple[list[str], list[str]]] = {
     "PPO HalfCheetah-v5, batch 256": (
         [
@@ -101,6 +102,21 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             LINES,
         ],
         ["dqn", "CartPole-v1", "--n-envs", "1", "--n-steps", "4"],
+    ),
+    "DQN CartPole-v1 as in the Zoo, 128 updates after 256 steps": (
+        [
+            "--algo=dqn",
+            "env.id=CartPole-v1",
+            "policy.hidden=[256,256]",
+            "algorithm.double=false",
+            "algorithm.batch_size=64",
+            "algorithm.rollout_length=256",
+            "algorithm.updates_per_step=0.5",
+            "algorithm.checkpoint_slack=200000",
+            *EQUAL[3:],
+            LINES,
+        ],
+        ["dqn", "CartPole-v1", "--n-envs", "1", "--settings", json.dumps(ZOO_DQN)],
     ),
 }
 
