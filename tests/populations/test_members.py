@@ -18,12 +18,14 @@ from baldwin.config import RunConfig, load_config
 from baldwin.errors import BaldwinError, ConfigError, RunDirectoryError, StaleShare
 from baldwin.learners import ppo
 from baldwin.networks.optimizers import Adam, RMSProp
+from baldwin.ops.optimizers import OPTIMIZERS
 from baldwin.parts import Sections
 from baldwin.populations.member import STATE, STATE_HASH, TrainMember, train_for, with_hyperparameters
 from baldwin.populations.states import CONTENT, StateFiles, dropped_state, pack_state, shared_state, state_key, unpack_state
 from baldwin.rollout import RESULT
 from baldwin.runs.build import build, probe_env
 from baldwin.runs.checkpoint import policy_hash
+from baldwin.strategies import openai_es
 from baldwin.tree import split
 from tests.runs.tools import train_run
 
@@ -459,3 +461,24 @@ def test_the_loss_of_a_copy_clips_at_its_own_range(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(ppo, name, spy)
     changed.run(None)  # type: ignore[arg-type]
     assert clips == {"surrogate_loss": {0.0321}, "clipped_value_loss": {0.0456}}
+
+
+def test_an_es_that_was_copied_draws_and_steps_by_its_own_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"lr": 0.0123, "beta1": 0.456, "sigma": 0.0321}
+    changed = copy_of_a_trained_member("es", tmp_path, {f"algorithm.{key}": value for key, value in values.items()})
+    step, perturbation = OPTIMIZERS["adam"], openai_es.Perturbation
+    used: dict[str, set[float]] = {key: set() for key in values}
+
+    def spy_on_step(gradient: Any, state: Any, lr: float, config: Any) -> Any:
+        used["lr"].add(lr)
+        used["beta1"].add(config.beta1)
+        return step(gradient, state, lr, config)
+
+    def spy_on_draw(noise: Any, version: int, pair: int, scale: float) -> Any:
+        used["sigma"] |= {abs(scale)} - {0.0}  # which the center has
+        return perturbation(noise, version, pair, scale)
+
+    monkeypatch.setitem(OPTIMIZERS, "adam", spy_on_step)
+    monkeypatch.setattr(openai_es, "Perturbation", spy_on_draw)
+    changed.run(None)  # type: ignore[arg-type]
+    assert used == {key: {value} for key, value in values.items()}

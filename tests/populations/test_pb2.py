@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from baldwin.populations.config import PopulationContext
-from baldwin.populations.member import RETURNS, STATE_HASH, TrainMember
+from baldwin.populations.member import TrainMember
 from baldwin.populations.pbt import PBT, PBTConfig
-from baldwin.types import Outcome
 from tests.populations.test_members import config_of, sections_of
 from tests.populations.test_populations import copies, small
+from tests.populations.tools import state_name, trained
 from tests.runs.tools import train_run
 
 SEARCH = {"algorithm.lr": {"log": [1e-5, 1e-1]}, "algorithm.entropy_coef": {"uniform": [0.0, 1.0]}}
@@ -31,15 +31,13 @@ def skill_after(rounds: int, explore: str, seed: int) -> float:
     )
     population = PBT(config, PopulationContext(sections_of(config_of("ppo")), seed, None, True, 1))
     skills = {"": (0.0, 0)}  # state -> skill, rounds
-    for number in range(4 * rounds):
+    for _ in range(4 * rounds):
         (job,) = population.ask(1)
         assert isinstance(job, TrainMember)
         skill, done = skills[job.parent_sha256]
         skill += gain(job.sections.algorithm.lr, job.sections.algorithm.entropy_coef, done)  # type: ignore[attr-defined]
-        name = f"{number + 1:064x}"
-        skills[name] = skill, done + 1
-        arrays = {STATE_HASH: np.frombuffer(bytes.fromhex(name), np.uint8), RETURNS: np.full(2, skill)}
-        population.tell([Outcome(number, skill, env_steps=1, arrays=arrays)])
+        skills[state_name(job.ticket)] = skill, done + 1
+        population.tell([trained(job, [skill, skill])])
     return max(m.score for m in population.members)
 
 

@@ -58,6 +58,13 @@ def test_a_bad_round_is_taken_back_also_twice_in_a_row() -> None:
     assert population.members[1].score == pytest.approx(7.97)
 
 
+def test_members_that_go_back_in_one_round_go_on_with_seeds_of_their_own() -> None:
+    population = make(safe=True, synchronous=True)
+    round_of(population, SCORES)
+    round_of(population, [10.0, 1.0, 1.0, 1.0, 5.0], WIDE)
+    assert len({job.seed for job in round_of(population, SCORES)}) == 5
+
+
 def test_without_safe_a_bad_round_counts() -> None:
     population = make(synchronous=True)
     round_of(population, SCORES)

@@ -167,6 +167,23 @@ def test_members_of_a_population_are_written_to_tensorboard(tmp_path: Path) -> N
     assert [e.value for e in board.Scalars("member/1/algorithm.lr")] == pytest.approx(rates)
 
 
+def test_trials_of_a_sweep_are_written_to_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    options = [*(o for o in POPULATION if "pbt" not in o and "members" not in o), "population.name=sweep", "population.seeds=2"]
+    run = train_run(small("CartPole-v1", *options, "population.trials=2", "stop.generations=2"), tmp_path / "run")
+    board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    records = read_lines(run.directory.lineage)[0]
+    assert len(records) == 4
+    for record in records:
+        assert [e.value for e in board.Scalars(f"member/{record['member']}/score")] == pytest.approx([record["score"]])
+        rate = record["hyperparameters"]["algorithm.lr"]
+        assert [e.value for e in board.Scalars(f"member/{record['member']}/algorithm.lr")] == pytest.approx([rate])
+    medians = [line["best_median"] for line in read_lines(run.directory.metrics)[0] if "best_median" in line]
+    assert [e.value for e in board.Scalars("best_median")] == pytest.approx(medians)
+    assert len(medians) == 2
+
+
 @needs_wandb
 def test_wandb_stores_every_line_once_also_of_a_resumed_run(tmp_path: Path) -> None:
     run = train_run(small("CartPole-v1", *OFFLINE), tmp_path / "run")
