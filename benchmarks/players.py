@@ -76,7 +76,7 @@ def pool_policies(parts: Parts, rows: int) -> PoolPolicies:
 
 
 def pong_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
-    """Both players of 32 games by one 64-64 policy: stepped side by side, and one game after the other."""
+    """Both players of 32 games by one 64-64 policy: stepped side by side; one game in a plain loop; and one game as controllers and ticks."""
     config = load_config(None, [], ["algorithm.name=ppo", "env.id=baldwin:VectorPong-v0", "policy.hidden=[64,64]"])
     parts = build(config)
     policy = parts.algorithm.policy_state()
@@ -93,19 +93,20 @@ def pong_decisions(seconds: float, repeats: int, matches: int = 32) -> None:
     alone = GreedyPolicy(config.policy, parts.env_spec.obs, parts.env_spec.action_space, policy)
     world, single = PongWorld(), Matches()
 
-    def one_by_one() -> int:
+    def controllers() -> int:
         single.begin(0, world, 1, ["left", "right"])
         single.act({})
         for _ in range(50):
             single.act({turn: alone.act(single.controller(turn).observation) for turn in list(single.waiting)})
         return 50 * 2
 
-    together, plain = ([rate(work, seconds) for _ in range(repeats)] for work in (side_by_side, one_by_one))
-    ratio = spread([a / b for a, b in zip(together, plain, strict=True)], 1)
+    decide = [lambda seen, legal: alone.act(seen)] * 2
+    together, plain, coroutines = in_turn([side_by_side, partial(pong_loop, decide), controllers], seconds, repeats)
+    ratios = [spread([a / b for a, b in zip(together, own, strict=True)], 1) for own in (plain, coroutines)]
     table(
-        f"Decisions per second, Pong, 64-64 policy for both players, {matches} games",
-        ["side by side", "a loop with batches of one", "ratio"],
-        [[spread(together), spread(plain), ratio]],
+        f"Decisions per CPU second, Pong, 64-64 policy for both players, {matches} games",
+        ["side by side, one batch", "a plain loop, batches of one", "ratio", "controllers and ticks, batches of one", "ratio"],
+        [[spread(together), spread(plain), ratios[0], spread(coroutines), ratios[1]]],
     )
 
 

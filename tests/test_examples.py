@@ -59,7 +59,15 @@ def test_a_game_of_ones_own_is_learned(tmp_path: Path) -> None:
     assert (run.score or 0) >= 0.85
 
 
-SHORTER = {"60_000": "512", "120_000": "1024", "20_000": "256", "20_480": "256", "4096": "256", "=64 ": "=2 ", "generations=4": "generations=1"}
+SHORTER = {
+    "60_000": "512",
+    "120_000": "1024",
+    "20_000": "256",
+    "20_480": "256",
+    "4096": "256",
+    "=64 ": "=2 ",
+    "generations=4": "generations=1",
+}
 
 
 def test_the_commands_from_a_game_to_a_league_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +79,9 @@ def test_the_commands_from_a_game_to_a_league_work(tmp_path: Path, monkeypatch: 
         block = block.replace(long, short)
     shared = re.search("OPTIONS='(.*)'", block)
     assert shared
-    commands = [shlex.split(line.replace("$OPTIONS", shared[1]), comments=True) for line in block.splitlines() if line.startswith("baldwin ")]
+    commands = [
+        shlex.split(line.replace("$OPTIONS", shared[1]), comments=True) for line in block.splitlines() if line.startswith("baldwin ")
+    ]
     assert [command[1] for command in commands] == ["train", "train", "train", "league", "evolve", "league", "evaluate"]
     monkeypatch.chdir(tmp_path)
     for command in commands:

@@ -243,7 +243,9 @@ class LiveServer:
 
     def _make_table(self) -> _Table:
         game = self._make_game()
-        return _Table(game if isinstance(game, Games) else SeparateGames(cast("Callable[[], Game]", self._make_game), game), self._refuses_late)
+        return _Table(
+            game if isinstance(game, Games) else SeparateGames(cast("Callable[[], Game]", self._make_game), game), self._refuses_late
+        )
 
     async def _play(self, connection: Connection, table: _Table, begin: Mapping[str, Any]) -> None:
         """One match, to its end or to that of its connection."""

@@ -19,7 +19,7 @@ from baldwin.envs.vector_env import Ids, StepResult
 from baldwin.errors import ConfigError, EnvironmentFailure, RunDirectoryError
 from baldwin.runs.build import build
 from baldwin.runs.checkpoint import policy_hash
-from baldwin.runs.history import rebuild
+from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.opponents import league_table
 from baldwin.runs.run import start, train
 from tests.runs.test_exactness import lines
@@ -267,18 +267,65 @@ def test_waiting_costs_what_the_discount_says(gamma: float, score: float, tmp_pa
     assert train_run(load_config(None, [], options), tmp_path / "run").score == score
 
 
+class TwoRates(World):
+    """One point now, or two later: after 16 frames in games at a decision every two, after 60 in games at one every 30.
+
+    With 0.97 per frame later is right in the first, 2 x 0.97^16 = 1.23, and wrong in the second, 2 x 0.97^60 = 0.32. By decisions it is eight of
+    them and two: whatever the discount of a decision is, it is never both right to wait for eight and wrong to wait for two.
+    """
+
+    def __init__(self, counted: bool = True) -> None:
+        """`counted`: steps say how many frames they took."""
+        self.players = [Player("p", spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(2))]
+        self._counted = counted
+
+    def reset(self, seed: int, players: Sequence[str]) -> Match:
+        (seat,) = (Seat(name) for name in players)
+        return SimpleMatch([seat], [self._tick(seat, bool(np.random.default_rng(seed).integers(2)))])
+
+    async def _tick(self, seat: Seat, slow: bool) -> None:
+        seat.show(np.array([1, slow, 0], np.float32))
+        later = int(await seat.action())
+        decisions, frames = (2, 30) if slow else (8, 2)
+        for left in range(decisions, 0, -1) if later else []:
+            seat.add(0.0, frames if self._counted else 1)
+            seat.show(np.array([0, slow, left / 8], np.float32))
+            await seat.action()
+        seat.add(1.0 + later, 0)
+        seat.finish(score=1.0 if later != slow else 0.0)
+        seat.show(np.zeros(3, np.float32), terminated=True)
+
+
+@pytest.mark.parametrize(("gamma", "counted", "right"), [(0.97, True, 1.0), (0.97, False, 0.5), (0.6, False, 0.5)])
+def test_no_discount_per_decision_fits_games_that_differ_in_rate(gamma: float, counted: bool, right: float, tmp_path: Path) -> None:
+    options = ["algorithm.name=ppo", "env.id=tests.runs.test_players:TwoRates", f"env.kwargs={{counted: {counted}}}", "policy.hidden=[16]"]
+    options += ["algorithm.n_envs=32", "algorithm.block=32", "algorithm.rollout_length=32", "algorithm.lr=3e-3", f"algorithm.gamma={gamma}"]
+    options += ["algorithm.gae_lambda=1", "algorithm.normalize_reward=false", "policy.normalize_obs=false", "executor.name=inline"]
+    options += ["algorithm.entropy_coef=0.01", "run.episodes=2", "run.evaluate_every=1000", "stop.env_steps=8_000"]
+    run = train_run(load_config(None, [], options), tmp_path / "run")
+    policy = load_policy(tmp_path / "run", trust=True)
+    waits = [int(policy.act(np.array([1, slow, 0], np.float32))) for slow in (0, 1)]
+    assert ((waits[0] == 1) + (waits[1] == 0)) / 2 == right, (waits, run.score)
+
+
+@pytest.mark.slow
 def test_elapsed_frames_matter_in_pong_where_games_differ_in_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A player decides every k frames, k from 1 to 12 and the same for a whole game: no discount per decision has one horizon in all games.
 
-    0.83 is the mean of 0.97^k. Four seeds of each, and other discounts per decision: docs/multiplayer.md.
+    0.79 is the best discount per decision that was found, and 0.83 the mean of 0.97^k. More seeds: docs/multiplayer.md.
     """
     options = ["env.id=baldwin:TwoRatePong-v0", "env.kwargs={frames: [1, 12], redraw: false}", "algorithm.n_envs=64", "algorithm.block=64"]
     options += ["algorithm.rollout_length=64", "algorithm.lr=2e-3", "stop.score=null", "stop.env_steps=300_000", "executor.name=inline"]
-    options += ["run.evaluate_every=100", "run.episodes=64", "run.seed=2"]
+    options += ["run.evaluate_every=100", "run.episodes=64"]
 
     def score(gamma: float) -> float:
-        run = train_run(load_config("vector-pong-ppo", [], [*options, f"algorithm.gamma={gamma}"]), tmp_path / str(gamma))
-        return run.score or 0.0
+        scores = []
+        for seed in (1, 2):
+            run = train_run(
+                load_config("vector-pong-ppo", [], [*options, f"algorithm.gamma={gamma}", f"run.seed={seed}"]), tmp_path / f"{gamma}-{seed}"
+            )
+            scores.append(run.score or 0.0)
+        return float(np.mean(scores))
 
     by_frames = score(0.97)
     step = PongVectorEnv.step
@@ -288,7 +335,7 @@ def test_elapsed_frames_matter_in_pong_where_games_differ_in_rate(tmp_path: Path
         return found._replace(elapsed=np.ones(len(ids), np.int32))
 
     monkeypatch.setattr(PongVectorEnv, "step", without_elapsed)
-    assert by_frames > max(score(0.83), -6.0)  # the script is 12 points ahead at the start
+    assert by_frames > max(score(0.79), score(0.83), -6.0)  # the script is 12 points ahead at the start
 
 
 @pytest.mark.slow
