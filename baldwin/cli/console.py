@@ -26,5 +26,5 @@ def readable(value: Any) -> str:
 
 
 def one_line(value: Any) -> str:
-    """The same of a hyper-parameter, which may be a list of numbers."""
+    """A hyper-parameter as `readable` text on one line; it may be a list of numbers."""
     return str(value) if isinstance(value, list) else readable(value)

@@ -115,7 +115,7 @@ def validate(tree: Mapping[str, Any]) -> RunConfig:
 
 
 def take_ranges(tree: Mapping[str, Any]) -> Tree:
-    """The same with ranges in place of values moved to `population.search`, and a value of the range where it stood.
+    """A copy of a config tree whose ranges are moved to `population.search`; in the place of each range stands a value of it.
 
     Raises:
         ConfigError: a range makes no sense, or there is nobody to search it.
@@ -198,7 +198,7 @@ def _read_file(path: Path) -> Tree:
 
 
 def _explain(error: ErrorDetails, model: type[BaseModel], prefix: tuple[str, ...] = ()) -> str:
-    """One line: where, expected, got, do."""
+    """A validation error as one line: where it is, what was expected, what was found, what to do."""
     path = [str(p) for p in error["loc"] if not str(p).startswith(("function-", "constrained-", "literal["))]
     owner, names = _section(model, path[:-1])
     path = [p for p in path if p not in names]

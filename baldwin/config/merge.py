@@ -69,7 +69,7 @@ def overlay(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
 
 
 def plain_tree(value: Any) -> Any:
-    """The same with text that looks like a number as a number (YAML 1.1 reads 1e-3 and 5e6 as text), and aliases written out.
+    """A copy of a YAML tree in which text that looks like a number is a number (YAML 1.1 reads 1e-3 and 5e6 as text), and aliases are written out.
 
     Raises:
         ConfigError: nested too deeply, or too large when written out: an alias that holds itself, or one of many of many.

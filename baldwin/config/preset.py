@@ -30,7 +30,7 @@ class Preset:
 
     @property
     def about(self) -> str:
-        """One line: algorithm, environment, summary, source and measured score."""
+        """Algorithm, environment, summary, source and measured score, on one line."""
         return f"{self.algorithm} in {self.env}: {self.summary} (source: {self.source}; measured: {self.measured})"
 
 
@@ -72,7 +72,7 @@ def folder_name(text: str) -> str:
 
 
 def algorithm_defaults(algorithm: str) -> Tree:
-    """What holds for an algorithm in any environment, besides the defaults of its config."""
+    """Settings of the algorithm's preset file for any environment, as a config tree with `algorithm.name`."""
     return merge(_files().get(algorithm, {}).get("defaults", {}), {"algorithm": {"name": algorithm}})
 
 

@@ -30,7 +30,7 @@ class InlineExecutor:
 
     @property
     def slots(self) -> int:
-        """One job at a time."""
+        """1 if no job is queued, otherwise 0: it takes one job at a time."""
         return 1 - len(self._queue)
 
     def share(self, shared: Shared) -> None:

@@ -113,7 +113,7 @@ class ProcessExecutor:
         return len(idle) - sum(owner is None or owner in idle for owner in waiting)
 
     def share(self, shared: Shared) -> None:
-        """One copy in shared memory; each worker gets its name with its next job. A busy one does not read, and its pipe is small."""
+        """Put one copy into shared memory. Each worker gets the name of the copy with its next job, because a busy worker does not read its small pipe."""
         self._shared.add(shared)
         self._free_shared()
 

@@ -92,7 +92,7 @@ class RayExecutor:
         return free - sum(owner is None or owner in idle for owner in waiting)
 
     def share(self, shared: Shared) -> None:
-        """One copy in the object store; jobs that are submitted from now on name it; one on demand only those that read it."""
+        """Put one copy into the object store. Jobs that are submitted from now on name it; a value on demand is named only by jobs that read it."""
         self.counts.shares += 1
         for old in [s for s in self._shares if s.key == shared.key and (s.version < shared.oldest or s.version == shared.version)]:
             self._shares.remove(old)

@@ -111,7 +111,7 @@ class WorkerHandle:
         return self.ready and not self.refused
 
     def row(self) -> dict[str, Any]:
-        """One row of `baldwin cluster status`."""
+        """This worker's row of `baldwin cluster status`."""
         state = "refused" if self.refused else "starting" if not self.ready else "busy" if self.task else "idle"
         return {
             "worker": self.number,
@@ -140,7 +140,7 @@ class Counts:
     nodes: dict[int, set[str]] = field(default_factory=dict)  # number of a shared value -> the nodes that fetched it
 
     def metrics(self) -> Metrics:
-        """As they go into the metrics of a run."""
+        """The counts under the names that they have in the metrics of a run."""
         names = {
             "deaths": "worker_deaths",
             "timeouts": "timeouts",

@@ -28,7 +28,7 @@ DEFAULT_MEAN_EPISODES = 5
 
 
 class AsynchronousConfig(HybridConfig):
-    """What asynchronous hybrids have besides."""
+    """Settings of asynchronous hybrids, besides those of all hybrids."""
 
     renamed: ClassVar[dict[str, str]] = {
         "window": "actor_steps_window",
@@ -93,7 +93,7 @@ class BaselineHybridConfig(AsynchronousConfig):
 
     @property
     def counts_evaluations(self) -> bool:
-        """As `count_evaluations` says, or by default that of `behaviour`."""
+        """Whether the mean's episodes count as environment steps: `count_evaluations`, or if that is not set, the value of `behaviour`."""
         return self.resolve_switch(self.count_evaluations, faithful=False)
 
     @model_validator(mode="after")
@@ -273,7 +273,7 @@ class AsynchronousHybrid(HybridAlgorithm):
         return bool(sampled) and self.replay.total + coming * longest - self.replay.length > min(sampled)
 
     def state_dict(self) -> State:
-        """With the distribution and the individuals that wait for their baseline."""
+        """State of the hybrid, with the distribution and the individuals that wait for their baseline."""
         return super().state_dict() | {
             "gaussian": self.gaussian.state_dict(),
             "episode_lengths": list(self._episode_lengths),

@@ -42,7 +42,7 @@ NoNoise = Annotated[bool, AfterValidator(_refuse_noise)]
 
 
 class HybridLearnerConfig(ActorCriticConfig):
-    """What the update of every learner is within a hybrid."""
+    """Settings of a learner's update within a hybrid."""
 
     policy_delay: NoDelay = Field(1, exclude=True)
     noisy: NoNoise = Field(False, exclude=True)
@@ -50,7 +50,7 @@ class HybridLearnerConfig(ActorCriticConfig):
     threads: PositiveInt | Literal["auto"] = Field(1, description="CPU threads of a job's gradient steps: the executor brings the cores")
 
     def with_noise_unit(self, unit: float) -> Self:
-        """The same with target noise, if there is any, given in units of actions, where half their range is `unit`."""
+        """A copy of the config whose target noise, if there is any, is converted from units of actions; half the action range is `unit`."""
         return self
 
 
@@ -62,7 +62,7 @@ class HybridTD3Config(HybridLearnerConfig, TD3UpdateConfig):
     critic_lr: float = Field(1e-3, gt=0)
 
     def with_noise_unit(self, unit: float) -> Self:
-        """The same with target noise given in units of actions, where half their range is `unit`."""
+        """A copy of the config whose target noise is converted from units of actions to units of half the action range, `unit`."""
         return self.model_copy(update={"target_noise": self.target_noise / unit, "target_noise_clip": self.target_noise_clip / unit})
 
 
@@ -78,7 +78,7 @@ DEFAULT_LEARNER = HybridTD3Config()
 
 
 class HybridConfig(AlgorithmConfig, FailureLimits):
-    """What every hybrid has: its learner, its replay buffer, and how both are joined."""
+    """Settings of every hybrid: its learner, its replay buffer, and how they work together."""
 
     plays_opponents: ClassVar[bool] = True
     policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [400, 300], "activation": "tanh", "init": "torch", "normalize_obs": False}
@@ -130,7 +130,7 @@ class HybridConfig(AlgorithmConfig, FailureLimits):
 
     @classmethod
     def policy_defaults_for(cls, section: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of every hybrid, with the head that the learner trains."""
+        """Policy defaults of every hybrid, with the head that the chosen learner trains."""
         chosen = section.get("learner", DEFAULT_LEARNER.name)
         name = chosen.get("name", DEFAULT_LEARNER.name) if isinstance(chosen, Mapping) else chosen
         head = ALGORITHMS[name].config.policy_defaults.get("head") if name in LEARNERS else None
@@ -141,11 +141,11 @@ class HybridConfig(AlgorithmConfig, FailureLimits):
         check_head(self.name, self.policy_defaults_for({"learner": self.learner.name}).get("head", "deterministic"), policy)
 
     def resolved(self) -> Self:
-        """The same with the learner's `auto` replaced by what it means on this machine."""
+        """A copy of the config in which the learner's `auto` is replaced by its value on this machine."""
         return self.model_copy(update={"learner": self.learner.resolved()})
 
     def on_cpu(self) -> Self:
-        """The same with the learner on a CPU."""
+        """A copy of the config whose learner computes on a CPU."""
         return self.model_copy(update={"learner": self.learner.on_cpu()})
 
     @property

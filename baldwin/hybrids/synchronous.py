@@ -23,7 +23,7 @@ from baldwin.types import Individual, Metrics, Outcome, State, Trial, outcome_fr
 
 
 class Step(NamedTuple):
-    """One job of a stage."""
+    """A job of a stage."""
 
     kind: Literal["critic", "individual"]
     slot: int  # of the individual, or of the one whose policy the critic is trained for
@@ -46,7 +46,7 @@ class HybridCEMConfig(CEMUpdateConfig):
 
 
 class SynchronousHybridConfig(HybridConfig):
-    """What both versions of CEM-RL have besides."""
+    """Settings of both versions of CEM-RL, besides those of all hybrids."""
 
     strategy: HybridCEMConfig = HybridCEMConfig()
     common_random_numbers: bool = Field(False, description="All individuals of a generation start from the same state")
@@ -307,7 +307,7 @@ class SynchronousHybrid(HybridAlgorithm):
         self._steps += total - first
 
     def state_dict(self) -> State:
-        """With the strategy and this generation's results so far."""
+        """State of the hybrid, with the strategy and the results of this generation so far."""
         return super().state_dict() | {
             "strategy": self.strategy.state_dict(),
             "replay_ranges": _ranges_state(self._replay_ranges),

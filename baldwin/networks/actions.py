@@ -73,7 +73,7 @@ class ActionMap:
 
     @property
     def outputs(self) -> int:
-        """What the network must give."""
+        """Number of outputs that the network must have."""
         if self.parts:
             return sum(part.outputs for part in self.parts.values())
         return self.size * (2 if self.gaussian else 1)

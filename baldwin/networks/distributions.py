@@ -71,7 +71,7 @@ class Categorical:
         return self.logits.argmax(-1, keepdim=True).float()
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """By the largest of logits plus Gumbel noise."""
+        """The drawn choice, as a float [B, 1]: the index of the largest of logits plus Gumbel noise."""
         logits = self.logits.numpy()
         return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(-1)[..., None], np.float32)
 

@@ -133,7 +133,7 @@ class ModulePart:
         self.reference: Tensor | None = None
 
     def init(self, rng: np.random.Generator) -> list[NDArray[np.float64]]:
-        """As the class draws them."""
+        """Initial parameters, drawn by the class of the module."""
         return [self._module.init_row(int(rng.integers(2**31))).astype(np.float64)]
 
     def bind(self, tensors: Tensors) -> Any:

@@ -38,11 +38,11 @@ class Optimizer(ABC):
         return torch.cat([grad.flatten() for grad in grads]).view_as(self._params)
 
     def minimize(self, loss: Tensor, max_grad_norm: float | None = None) -> Tensor | None:
-        """One step down the gradient of the loss, as `descend`."""
+        """Take one step down the gradient of the loss; arguments and result as of `descend`."""
         return self.descend(self.gradient(loss), max_grad_norm)
 
     def descend(self, gradient: Tensor, max_grad_norm: float | None = None) -> Tensor | None:
-        """One step down the gradient, scaled to that norm where it is larger; the norm before, if one is given."""
+        """Take one step down the gradient. With `max_grad_norm`, a gradient of larger norm is scaled down to it; returns the norm before that."""
         if max_grad_norm is None:
             self.step(gradient)
             return None

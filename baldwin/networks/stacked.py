@@ -97,11 +97,11 @@ class StackedNetwork:
         return forward(shares, self._no_state)[0].flatten(0, 1)[:size]
 
     def minimize(self, loss: Tensor, max_grad_norm: float | None = None) -> None:
-        """One Adam step down the gradient of the loss, scaled to that norm where it is larger."""
+        """Take one Adam step down the gradient of the loss. A gradient whose norm is above `max_grad_norm` is scaled down to it."""
         self._adam.minimize(loss, max_grad_norm)
 
     def descend(self, gradient: Tensor | None = None, max_grad_norm: float | None = None) -> None:
-        """One Adam step down a gradient [N, D], scaled as in `minimize`; by default down `params.grad`, if a loss has left one there."""
+        """Take one Adam step down a gradient [N, D], scaled as in `minimize`; by default down `params.grad`, or none if that is None."""
         if gradient is not None:
             self.params.grad = gradient
         if self.params.grad is not None:

@@ -87,7 +87,7 @@ def build(config: RunConfig, folder: Path | None = None, policy_only: bool = Fal
 
 
 def with_groups(config: RunConfig) -> RunConfig:
-    """The same with the groups of players spelled out, and the environment of the first one; unchanged without groups.
+    """A copy of the config with the groups of players written out, and the environment of the first group; without groups, the config itself.
 
     Raises:
         ConfigError: a group that cannot be.
@@ -160,7 +160,7 @@ def check_opponents(config: RunConfig, env_spec: EnvSpec) -> None:
 
 
 def on_cpu(config: RunConfig) -> RunConfig:
-    """The same run, computed on a CPU: looking at it needs no GPU."""
+    """A copy of the config whose algorithm computes on a CPU: evaluating a trained policy needs no GPU."""
     return config.model_copy(update={"algorithm": config.algorithm.on_cpu()})
 
 

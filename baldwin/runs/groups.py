@@ -33,7 +33,7 @@ class EvaluateGroup:
 
     @property
     def tickets(self) -> tuple[int, ...]:
-        """Those of all its evaluation jobs, one for each episode."""
+        """The tickets of all its evaluation jobs, one for each episode."""
         return tuple(ticket for job in self.jobs for ticket in job.tickets)
 
     @property

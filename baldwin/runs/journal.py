@@ -38,7 +38,7 @@ DTYPES = {np.dtype(kind).str: name for name, kind in {
 
 
 class Record(NamedTuple):
-    """One event, and where the next one begins in the file."""
+    """An event, and the position in the file where the next event begins."""
 
     meta: dict[str, Any]
     outcomes: list[Outcome]
@@ -94,7 +94,7 @@ class Journal:
 
 
 def journal_size(path: Path) -> int:
-    """In bytes; 0 where there is none, or only the shell of one."""
+    """Size of a journal in bytes; 0 if there is no file, or a file without events."""
     return path.stat().st_size if path.is_file() and path.stat().st_size >= START else 0
 
 

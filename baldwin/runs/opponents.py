@@ -47,7 +47,7 @@ def kept_policies(config: OpponentsConfig, path: Path) -> Policies:
 
 
 def expand_folders(config: OpponentsConfig) -> OpponentsConfig:
-    """The same with a folder of runs in `pool` replaced by the runs in it, by name."""
+    """A copy of the section in which each folder of runs in `pool` is replaced by the runs in it, sorted by name."""
     pool: list[str] = []
     for name in config.pool:
         inside = [str(path.parent) for path in sorted(Path(name).glob(f"*/{CONFIG}"))] if not is_script(name) else []
@@ -114,7 +114,7 @@ def league_table(path: Path) -> dict[str, Any]:
 
 
 def _league_of_members(players: list[dict[str, Any]]) -> dict[str, Any]:
-    """The same of a population with roles."""
+    """Players, win rates, games, Elo ratings and the equilibrium mixture of a population with roles."""
     return _described(*league_matrix([LeaguePlayer(**player) for player in players]))
 
 

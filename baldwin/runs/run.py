@@ -291,7 +291,10 @@ def start(config: RunConfig, out: Path | str | None = None) -> Run:
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """The same with every `auto` replaced by what it means on this machine; that of the backend stays where several environments are searched."""
+    """A copy of the config in which every `auto` is replaced by its value on this machine.
+
+    `env.backend` stays `auto` if a population searches several environments.
+    """
     several = config.population is not None and any(key.startswith("env.") for key in where_played(config.population.search))
     env = config.env if several else config.env.model_copy(update={"backend": choose_backend(config.env)})
     opponents = expand_folders(config.opponents) if config.opponents else None

@@ -41,7 +41,7 @@ def parse_seeds(text: str) -> list[int]:
 
 @dataclass(slots=True)
 class SeedRun:
-    """One of the runs, and how it ended."""
+    """A run of one seed, and how it ended."""
 
     config: RunConfig
     path: Path | None = None  # its directory, once it has one

@@ -89,7 +89,7 @@ class AES(Gaussian):
         return step_size_sigmoid(fitness - baseline, scale) if rule == "fixed-sigmoid" else step_size_relative(fitness - baseline, scale)
 
     def state_dict(self) -> State:
-        """With the running spread of gains."""
+        """State of the distribution, and the running spread of gains."""
         return super().state_dict() | {"mean_square_gain": self._mean_square_gain}
 
     def load_state_dict(self, state: State) -> None:
@@ -145,7 +145,7 @@ class OnePlusOne(Gaussian):
         return moved
 
     def state_dict(self) -> State:
-        """With the window of successes."""
+        """State of the distribution, and the window of successes."""
         return super().state_dict() | {"window": [int(b) for b in self._window]}
 
     def load_state_dict(self, state: State) -> None:
@@ -218,7 +218,7 @@ class ACEM(Gaussian):
         return np.full(n, 1 / config.window)
 
     def state_dict(self) -> State:
-        """With the window of results."""
+        """State of the distribution, and the window of results."""
         window = {"individuals": np.array([x for x, _ in self._window]), "fitness": [f for _, f in self._window]}
         return super().state_dict() | {"noise": self._noise, "window": window}
 

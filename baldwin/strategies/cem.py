@@ -72,7 +72,7 @@ class CEM(GenerationalStrategy):
         self.kept = []
 
     def state_dict(self) -> State:
-        """With the variance, its noise, and who was kept."""
+        """State of the strategy, with the variance, its noise, and the individuals that were kept."""
         return super().state_dict() | {"variance": self.variance, "noise": self._noise, "kept": self.kept}
 
     def load_state_dict(self, state: State) -> None:

@@ -117,14 +117,14 @@ class Strategy(Protocol):
         """Take results in any order, each ticket once; metrics when they completed an update."""
 
     def state_dict(self) -> State:
-        """All that a resumed run needs."""
+        """Everything that a resumed run needs, for `load_state_dict`."""
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a `state_dict`."""
 
 
 class TrialResult(NamedTuple):
-    """What is remembered of a trial until its generation is complete."""
+    """Results of a trial, kept until its generation is complete."""
 
     env_steps: int
     truncated: float

@@ -39,7 +39,7 @@ class SepCMA(GenerationalStrategy):
         self.cma = self.cma._replace(mean=self.mean)
 
     def state_dict(self) -> State:
-        """With the step size, the covariance and the evolution paths."""
+        """State of the strategy, with step size, covariance and evolution paths."""
         return super().state_dict() | {"cma": self.cma._asdict()}
 
     def load_state_dict(self, state: State) -> None:

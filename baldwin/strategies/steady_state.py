@@ -91,7 +91,7 @@ class SteadyState:
         self.gaussian.set_center(center)
 
     def ask(self, n: int) -> list[Trial]:
-        """One block, whatever else is open."""
+        """The trials of one block, however many blocks are open."""
         number = self._asked
         self._asked += 1
         rows = [self.gaussian.draw(number, row) for row in range(self._config.block)] + [self.center]

@@ -58,7 +58,7 @@ DEFAULTS: dict[str, Any] = {
     "cemrl_no_antithetic": False,
     "cemrl_rl_population": 0,
 }
-"""Of AES-RL's train.py. Its files are merged over them."""
+"""Defaults of AES-RL's train.py, over which its files are merged."""
 
 INERT = "has no effect there either: only TD3 reads it"
 RAY = "Ray is joined by executor.name=ray; see docs/cluster.md"

@@ -53,7 +53,7 @@ DEFAULTS: dict[str, Any] = {
     "sac_config.use_extra_data": True,
     "sac_config.use_normalization": False,
 }
-"""Of ASAC. Its files are merged over them. Those that mean nothing here are left out."""
+"""Defaults of ASAC, over which its files are merged. Defaults that mean nothing here are left out."""
 ON_BY_DEFAULT = ("sac_config.use_priority", "sac_config.use_n_step_is", "sac_config.clip_epsilon")
 
 UNITY = "a build of Unity is env.id=unity:PATH, its settings are env.kwargs"

@@ -105,7 +105,7 @@ def render_config(imported: Imported, kind: str, path: Path) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """The same with dates and other things that only YAML has as text."""
+    """A copy of a YAML value in which dates and other types that JSON does not have are text."""
     if isinstance(value, dict):
         return {str(key): _as_json(part) for key, part in value.items()}
     if isinstance(value, list):

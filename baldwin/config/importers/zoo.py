@@ -34,7 +34,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "train_freq": 4,
     },
 }
-"""Of Stable-Baselines3, where they differ from those here or decide what others mean. The Zoo's own are added to them."""
+"""Defaults of Stable-Baselines3 that differ from those here, or that decide what other keys mean. The defaults of the Zoo are added to them."""
 ZOO_DEFAULTS = {"n_envs": 1, "n_timesteps": 1_000_000, "normalize": False, "policy": "MlpPolicy", "policy_kwargs": {}}
 HIDDEN = {"ppo": [64, 64], "a2c": [64, 64], "sac": [256, 256], "td3": [400, 300], "dqn": [64, 64]}
 """Layers of Stable-Baselines3's policies where policy_kwargs has no net_arch."""
@@ -69,7 +69,7 @@ def _scheduled(key: str) -> Rule:
 
 
 def _constant(*keys: str) -> Rule:
-    """For algorithms without schedules."""
+    """A rule that sets these keys to the value, or to the start of its schedule; for algorithms without schedules."""
 
     def convert(value: Any, settings: Settings) -> Converted:
         found = schedule(value, settings)
