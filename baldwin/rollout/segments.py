@@ -50,7 +50,7 @@ LATENCIES, REPLACED = "latencies", "replaced_turns"
 """Names of a segment's arrays in live worlds: seconds [n] from turns to their actions, and turns [] that took the place of unanswered ones."""
 NO_EPISODE = -1
 UNKNOWN_STEPS = 128  # for which there is space at first in an episode that is collected whole
-BEGINS = 5  # of one environment in a row that fail, until its segment ends
+GIVE_UP = 5  # steps of an environment, or beginnings, that fail in a row without a sound step in the segment, until that fails for all
 LOST = "a match of a live world was lost with the worker that played it"
 ACTOR = "actor"
 """The key under which the parameters that act are shared, where they are too large to travel with every job."""
@@ -217,7 +217,7 @@ class RunningEnvs:
         Raises:
             EnvironmentFailure: several in a row did not begin; or one of a live world, or one that is needed whole.
         """
-        for _ in range(1 if self._live or job.steps is None else BEGINS):
+        for _ in range(1 if self._live or job.steps is None else GIVE_UP):
             if chosen := opponents or job.choose_opponents(ids, episodes):
                 cast("OpponentEnv", self.envs).opponents[ids] = chosen
             self.episode[ids] = episodes
@@ -250,7 +250,7 @@ class RunningEnvs:
             bad = ~np.isfinite(reward) | (False if bad is None else bad)
         found = {} if bad is None else dict.fromkeys(ids[bad].tolist(), NOT_FINITE)
         if ACTION_MASK in obs:
-            stuck = ~self._act.has_legal(torch.from_numpy(obs[ACTION_MASK])).numpy() & ~over
+            stuck = ~self._act.has_legal(torch.from_numpy(np.ascontiguousarray(obs[ACTION_MASK]))).numpy() & ~over
             found |= dict.fromkeys(ids[stuck].tolist(), NOTHING_LEGAL)
         if self.envs.failures:
             found |= {n: self.envs.failures.pop(n) for n in ids.tolist() if n in self.envs.failures}
@@ -411,7 +411,7 @@ def collect(
     failed, unbegun and cut. Then the number of steps that were simulated again, and why the first episode failed, if one did.
 
     Raises:
-        EnvironmentFailure: an environment failed in all of its steps, or in an episode that is needed whole.
+        EnvironmentFailure: an environment failed in all of its steps, five at least, or all did; or one in an episode that is needed whole.
     """
     rng = seeds.generator(job.seed, seeds.Stream.EXPLORE, job.ticket)
     replayed = running.fast_forward(job, act)
@@ -459,7 +459,8 @@ def collect(
             break
         if job.steps is None and len(over):
             break
-    if record.reason and record.failed.all(1).any():
+    failed = record.failed
+    if failed.all() or (record.count >= GIVE_UP and failed.all(1).any()):
         raise EnvironmentFailure(record.reason)
     arrays = record.arrays() | start | record.kept() | running.latencies() | record.failures() | ({CUT: np.array(True)} if cut else {})
     if job.explore == "distribution":

@@ -191,6 +191,18 @@ def opponent(job: CollectJob, env: int, episode: int) -> int:
     return job.opponents.choose(job.seed, env, episode) if job.opponents else 0
 
 
+def test_in_segments_of_one_step_an_episode_that_fails_ends_alone_too() -> None:
+    config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": "raise"}, max_episode_steps=10)
+    made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
+    worker, job, failed = RolloutWorker(made), job_for(made, 1, "random", n_envs=6), 0
+    for _ in range(30):
+        outcome = worker.collect(job)
+        assert outcome.replayed_steps == 0
+        failed += int(outcome.arrays["failed"].sum()) if "failed" in outcome.arrays else 0
+        job = after(job, outcome)
+    assert 0 < failed < 10
+
+
 def test_an_environment_that_fails_in_every_step_fails_its_segment() -> None:
     config = EnvConfig(id="tests.toys.worlds:Broken", kwargs={"how": "raise"})
     made = WorkerSpec(config, check_env(config), PolicyConfig(hidden=[4], normalize_obs=False))
