@@ -12,7 +12,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.machinery import SourceFileLoader
+from functools import cache
+from importlib.abc import SourceLoader
 from multiprocessing import forkserver, resource_tracker
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -33,19 +34,34 @@ class Script(NamedTuple):
 
     path: str
     package: str | None  # of a module that was started by `python -m`
+    source: bytes  # as it was when it started: somebody may edit the file meanwhile
 
 
 class RunInScript(BaseException):
     """Ends the import of a script in a worker process, at the line where it starts a run."""
 
 
+class _ScriptLoader(SourceLoader):
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def get_filename(self, fullname: str) -> str:
+        return self._script.path
+
+    def get_data(self, path: str | bytes) -> bytes:
+        return self._script.source
+
+
+@cache
 def user_script() -> Script | None:
-    """The script of this process; none in a notebook, on standard input, or of the command `baldwin`."""
+    """The script of this process; none in a notebook, on standard input, of `python -m` of a package, or of the command `baldwin`."""
     main = sys.modules["__main__"]
     path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
-    if path is None or not os.path.isfile(path) or "baldwin" in (os.path.basename(path), spec and spec.name.partition(".")[0]):
+    of_package = spec is not None and spec.name.rpartition(".")[2] == "__main__"
+    if path is None or not os.path.isfile(path) or of_package or os.path.basename(path) == "baldwin":
         return None
-    return Script(os.path.abspath(path), spec.parent if spec else None)
+    with open(path, "rb") as file:
+        return Script(os.path.abspath(path), spec.parent if spec else None, file.read())
 
 
 def import_script(script: Script | None) -> None:
@@ -56,14 +72,13 @@ def import_script(script: Script | None) -> None:
     global _importing_script
     if script is None:
         return
-    loader = SourceFileLoader("__mp_main__", script.path)
-    module = ModuleType(loader.name)
+    module = ModuleType("__mp_main__")
     module.__file__, module.__package__ = script.path, script.package
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
     _importing_script = True
     try:
         with contextlib.suppress(RunInScript, SystemExit):
-            loader.exec_module(module)
+            _ScriptLoader(script).exec_module(module)
     finally:
         _importing_script = False
 

@@ -50,9 +50,11 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
 
         def make_one(**kw: Any) -> gym.Env[Any, Any]:
             mode = {"render_mode": kw["render_mode"]} if drawing and "render_mode" in kw else {}
-            return make_player(partial(new_world, **mode), match_deadline=config.match_deadline, **{**config.one_player, **kw})
+            return make_player(partial(new_world, **mode), config.match_deadline, **{**config.one_player, **kw})
 
         return make_one, config.max_episode_steps
+    if config.is_changed("match_deadline"):
+        raise EnvironmentFailure(f"env.match_deadline is for worlds of several players, and {config.id} has one. Leave it out")
     if config.id.startswith(dmc.PREFIX):
         dmc.check_name(name)
         return lambda **kw: dmc.DMControlEnv(name, **{**config.kwargs, **kw}), config.max_episode_steps

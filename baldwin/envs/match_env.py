@@ -113,11 +113,12 @@ class MatchEnv(gym.Env[Any, Any]):
 
 def make_player(
     make_world: Callable[..., World],
+    deadline: float = DEADLINE,
+    /,
     player: str = ANY,
     render_mode: str | None = None,
     opponents: Mapping[str, Choose] | None = None,
-    match_deadline: float = DEADLINE,
     **kwargs: Any,
 ) -> MatchEnv:
-    """One player of a new world, which gets the rest of the keyword arguments. `opponents`, `match_deadline`: as `MatchEnv` takes them."""
-    return MatchEnv(make_world(**kwargs), player, opponents, match_deadline, render_mode)
+    """One player of a new world, which gets the rest of the keyword arguments. `deadline`, `opponents`: as `MatchEnv` takes them."""
+    return MatchEnv(make_world(**kwargs), player, opponents, deadline, render_mode)

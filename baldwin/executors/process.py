@@ -52,9 +52,12 @@ def work(script: Script | None, pipe: Connection, parent_alive: Connection) -> N
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
             import_script(script)  # before anything arrives that may be defined there
-            worker = pipe.recv()()
-        except (EOFError, ConnectionResetError):
-            raise
+            make_worker: WorkerFactory | None = None
+            with contextlib.suppress(EOFError, ConnectionResetError):  # the parent is gone
+                make_worker = pipe.recv()
+            if make_worker is None:
+                return
+            worker = make_worker()
         except Exception as error:
             pipe.send(("broken", describe_exception(error)))
             return

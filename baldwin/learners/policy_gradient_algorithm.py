@@ -208,7 +208,9 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             return None
         found = self._tracker.pop_stats() | {"failed_segments": float(self._epoch_failures), "updates": float(self._epoch_updates)}
         for name in {name for means in self._update_metrics for name in means}:
-            found[name] = float(np.mean([means[name] for means in self._update_metrics if name in means]))
+            values = np.array([means[name] for means in self._update_metrics if name in means])
+            known = values[~np.isnan(values)]  # explained_variance is not known where all targets are equal
+            found[name] = float(known.mean()) if len(known) else float("nan")
         if self._seating:
             found |= self._seating.end_epoch(self._greedy(), self.learning_steps, self._actors.values())
         self.version += 1

@@ -48,6 +48,7 @@ FAILED, UNBEGUN, CUT = "failed", "unbegun", "cut"
 last one [L, T + 1]; [] if the segment ends there for all of its environments."""
 LATENCIES, REPLACED = "latencies", "replaced_turns"
 """Names of a segment's arrays in live worlds: seconds [n] from turns to their actions, and turns [] that took the place of unanswered ones."""
+NOT_BEGUN = "an episode did not begin"
 NO_EPISODE = -1
 UNKNOWN_STEPS = 128  # for which there is space at first in an episode that is collected whole
 GIVE_UP = 5  # steps of an environment, or beginnings, that fail in a row without a sound step in the segment, until that fails for all
@@ -331,7 +332,7 @@ class Recorder:
         self._seen += 1
 
     def _note_reason(self) -> None:
-        self.reason = self.reason or next(iter(self._running.failures.values()))
+        self.reason = self.reason or next(iter(self._running.failures.values()), NOT_BEGUN)
 
     def cut(self) -> None:
         """End with the steps so far."""

@@ -821,6 +821,11 @@ def test_how_long_a_match_may_take_is_a_setting(who: str) -> None:
     assert re.search("waited 0.07 s for a turn that did not come", envs.failures[0])
 
 
+def test_a_deadline_of_matches_is_refused_where_there_are_none() -> None:
+    with pytest.raises(EnvironmentFailure, match=r"match_deadline is for worlds of several players, and CartPole-v1 has one"):
+        check_env(EnvConfig(id="CartPole-v1", match_deadline=5))
+
+
 def test_a_deadline_of_the_executor_is_not_taken_for_a_failure_of_a_match() -> None:
     class Rings(Market):
         async def _go_wrong(self, seat: Seat) -> None:

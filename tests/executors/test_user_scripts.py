@@ -44,8 +44,8 @@ def test_a_script_without_a_guard_trains_in_the_environment_that_it_registers(ho
 
 
 def test_a_script_that_fails_in_a_worker_is_said_to(tmp_path: Path) -> None:
-    script = "import multiprocessing\nif multiprocessing.parent_process(): raise RuntimeError('only for the main process')\n" + SCRIPT
+    script = "import multiprocessing\nif multiprocessing.parent_process(): raise EOFError('only for the main process')\n" + SCRIPT
     (tmp_path / "script.py").write_text(script)
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, check=False)
     assert done.returncode != 0
-    assert "a worker could not be made: RuntimeError: only for the main process" in done.stderr
+    assert "a worker could not be made: EOFError: only for the main process" in done.stderr

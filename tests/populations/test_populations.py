@@ -572,6 +572,7 @@ TRADE_OFFS = [
 ]
 
 
+@pytest.mark.slow  # on one seed: docs/populations.md
 def test_nsga2_with_ppo_dominates_fixed_weights_of_its_objectives_in_pong(tmp_path: Path) -> None:
     """Six generations of NSGA-II against two of a genetic algorithm for each of three fixed weights: as many steps, updates and mutations."""
     names = ("lazy", "busy")
@@ -591,6 +592,52 @@ def test_nsga2_with_ppo_dominates_fixed_weights_of_its_objectives_in_pong(tmp_pa
     assert nsga2.env_steps == steps
     assert pareto.dominates(front[:, None], fixed_points).any(0).all()
     assert pareto.hypervolume(front, [0, 0]) > 1.2 * pareto.hypervolume(fixed_points, [0, 0])
+
+
+WEIGHTS_ONLY = [
+    *(o for o in PONG if not o.startswith(("algorithm.lr", "algorithm.epochs={", "population", "stop", "env.max"))),
+    "env.max_episode_steps=100",
+    "policy.normalize_obs=false",
+    "run.evaluate_every=1000",
+    "run.checkpoint_every=1000",
+    "population.members=12",
+    "population.steps=0",
+    "population.inheritance=darwinian",
+    "population.generational=true",
+    "population.episodes=2",
+    "population.variation={crossover: units, weight_sigma: 0.3, weight_probability: 0.3}",
+]
+
+
+def test_nsga2_finds_a_larger_front_in_pong_than_fixed_weights_of_its_objectives(tmp_path: Path) -> None:
+    """Nine generations of NSGA-II against three of a genetic algorithm for each of three fixed weights: as many steps, networks and mutations."""
+    lazy_and_busy = "population.objectives={lazy: {score: 1, lazy: 1}, busy: {score: 1, busy: 1}}"
+    nsga2 = train_run(
+        load_config(None, [], [*WEIGHTS_ONLY, "population.name=nsga2", lazy_and_busy, "stop.generations=9"]), tmp_path / "nsga2"
+    )
+    fixed = [
+        train_run(
+            load_config(
+                None,
+                [],
+                [
+                    *WEIGHTS_ONLY,
+                    "population.name=genetic",
+                    f"population.objectives={{sum: {{score: 1, lazy: {weight}, busy: {1 - weight}}}}}",
+                    "stop.generations=3",
+                ],
+            ),
+            tmp_path / str(weight),
+        )
+        for weight in (0.0, 0.5, 1.0)
+    ]
+
+    def volume(members: list[dict[str, Any]]) -> float:
+        return pareto.hypervolume([[m["results"]["score"] + m["results"][name] for name in ("lazy", "busy")] for m in members], [0, 0])
+
+    best = [next(m for m in found["members"] if m["id"] == found["best"]) for found in (shown(run.directory.path) for run in fixed)]
+    assert nsga2.algorithm.env_steps == sum(run.algorithm.env_steps for run in fixed)
+    assert volume(shown(nsga2.directory.path)["members"]) > 1.05 * volume(best)
 
 
 def sweep_of(*overrides: str) -> RunConfig:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from baldwin.ops.moments import Moments
 from baldwin.ops.seeds import mix
 from baldwin.rollout import CollectJob, EpisodePosition, RolloutWorker, WorkerSpec, env_seed
 from baldwin.types import Shared
+from tests.toys import worlds
 
 
 def worker_spec(env: str, backend: str = "auto", head: str = "deterministic", limit: int | None = None) -> WorkerSpec:
@@ -201,6 +203,26 @@ def test_in_segments_of_one_step_an_episode_that_fails_ends_alone_too() -> None:
         failed += int(outcome.arrays["failed"].sum()) if "failed" in outcome.arrays else 0
         job = after(job, outcome)
     assert 0 < failed < 10
+
+
+def test_a_worker_that_takes_over_goes_on_where_another_environment_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is in the middle of its episode, which is done again meanwhile; the other's next one begins after a failure."""
+    made = worker_spec("tests.toys.worlds:Chase")
+    first = job_for(made, 5, "random", n_envs=2)
+    actions = RolloutWorker(made).collect(first).arrays["action"][1]
+    reset, tries = worlds.Chase.reset, count()
+
+    def sometimes(self: worlds.Chase, **kwargs: Any) -> Any:
+        if next(tries) == 0:
+            raise RuntimeError("no server for a moment")
+        return reset(self, **kwargs)
+
+    monkeypatch.setattr(worlds.Chase, "reset", sometimes)
+    position = replace(first.positions[0], episode=1), replace(first.positions[1], actions=actions)
+    outcome = RolloutWorker(made).collect(replace(first, ticket=1, positions=position))
+    assert not outcome.failed
+    assert outcome.arrays["unbegun"][:, 0].tolist() == [1, 0]
+    assert "did not begin" in outcome.reason
 
 
 def test_an_environment_that_fails_in_every_step_fails_its_segment() -> None:
