@@ -17,7 +17,7 @@ import torch
 
 from baldwin.config import load_config
 from baldwin.learners import SAC, TD3, Learner, SACUpdateConfig, TD3UpdateConfig, replay_columns
-from baldwin.learners.off_policy import window_columns
+from baldwin.learners.buffers import window_columns
 from baldwin.learners.sac import SACConfig
 from baldwin.learners.window_learner import WindowLearner
 from baldwin.networks import PolicyConfig

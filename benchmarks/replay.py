@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from baldwin.learners.off_policy import window_columns
+from baldwin.learners.buffers import window_columns
 from baldwin.replay import PrioritizedConfig, PrioritizedSampler, ReplayBuffer
 from benchmarks.learners import filled
 from benchmarks.tools import HERE, peer_python, spread, table

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_
 
 from baldwin.algorithm import ALGORITHMS, AlgorithmConfig, FailureLimits
 from baldwin.learners import ActorCriticConfig, CriticConfig, SACUpdateConfig, TD3UpdateConfig
-from baldwin.learners.off_policy import check_head
+from baldwin.learners.off_policy_config import check_head
 from baldwin.networks import PolicyConfig
 
 

@@ -14,7 +14,8 @@ from baldwin.algorithm import BaseAlgorithm, BuildContext
 from baldwin.errors import ConfigError, Diverged, EnvironmentFailure
 from baldwin.hybrids.config import HybridConfig
 from baldwin.hybrids.jobs import CRITIC, METRIC, ImproveAndEvaluate, TrainCritic
-from baldwin.learners.off_policy import check_action_space, learner_spec, make_replay, merge_vectors
+from baldwin.learners.buffers import make_replay, merge_vectors
+from baldwin.learners.off_policy import check_action_space, learner_spec
 from baldwin.networks import make_network
 from baldwin.opponents import SCRIPT, JobOpponents, OpponentPool
 from baldwin.ops import seeds

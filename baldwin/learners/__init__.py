@@ -2,11 +2,13 @@
 
 from baldwin.learners.a2c import A2C, A2CConfig
 from baldwin.learners.a3c import A3C, A3CConfig
+from baldwin.learners.buffers import replay_columns
 from baldwin.learners.discrete_sac import DiscreteSAC
 from baldwin.learners.dqn import DQN, DQNConfig
 from baldwin.learners.impala import IMPALA, IMPALAConfig
 from baldwin.learners.learner import ActorCriticConfig, CriticConfig, Learner
-from baldwin.learners.off_policy import OffPolicyAlgorithm, OffPolicyConfig, replay_columns
+from baldwin.learners.off_policy import OffPolicyAlgorithm
+from baldwin.learners.off_policy_config import OffPolicyConfig
 from baldwin.learners.ppo import PPO, PPOConfig
 from baldwin.learners.reinforce import REINFORCE, REINFORCEConfig
 from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner

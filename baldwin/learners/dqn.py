@@ -17,7 +17,8 @@ from torch import Tensor
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.errors import ConfigError
 from baldwin.learners.actor_critic import first_outputs
-from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
+from baldwin.learners.off_policy import build_off_policy
+from baldwin.learners.off_policy_config import OffPolicyConfig
 from baldwin.learners.replay_learner import (
     TD_ERROR,
     BatchSampler,

@@ -8,37 +8,32 @@ bounded, and the result is the same whoever collects, however fast.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
-from baldwin.algorithm import AlgorithmConfig, BaseAlgorithm, BuildContext, FailureLimits
-from baldwin.config_base import MAX_INT
+from baldwin.algorithm import BaseAlgorithm, BuildContext
 from baldwin.errors import ConfigError, EnvironmentFailure
+from baldwin.learners.buffers import make_priorities, make_replay, merge_vectors, window_columns
 from baldwin.learners.episode_tracker import EpisodeTracker
-from baldwin.learners.replay_learner import LearnerConfig, ReplayLearner, TransitionLearner
+from baldwin.learners.off_policy_config import OffPolicyConfig
+from baldwin.learners.replay_learner import ReplayLearner, TransitionLearner
 from baldwin.learners.spec import LearnerSpec
 from baldwin.learners.turns import OpenDecisions
-from baldwin.learners.window_config import WindowConfig
 from baldwin.learners.window_learner import WindowLearner
-from baldwin.networks import PolicyConfig
-from baldwin.observations import VECTOR, ObservationSpec
 from baldwin.opponents import WIN, OpponentPool, Seating, kept_mixture
 from baldwin.ops.moments import Moments
-from baldwin.replay import ELAPSED, LOG_PROB, PREVIOUS_INDEX, Column, PrioritizedConfig, PrioritizedSampler, ReplayBuffer
+from baldwin.replay import ReplayBuffer
 from baldwin.rollout import (
     DECIDED,
     FAILED,
     INITIAL_ERROR,
     MEMORY,
-    NEXT_OBS,
-    OBS,
     UNBEGUN,
     Amount,
     CollectJob,
@@ -53,102 +48,6 @@ from baldwin.types import Arrays, Metrics, Outcome, Shared, State, outcome_from_
 
 NOVELTY = "novelty/"
 """Prefix of an actor's arrays: the networks that choose among its actions."""
-
-
-class OffPolicyConfig(LearnerConfig, WindowConfig, AlgorithmConfig, FailureLimits):
-    """How experience is collected and stored."""
-
-    mutable: ClassVar[tuple[str, ...]] = ("updates_per_step",)
-    policy_defaults: ClassVar[dict[str, Any]] = {"hidden": [256, 256], "activation": "relu", "init": "torch", "normalize_obs": False}
-    renamed: ClassVar[dict[str, str]] = {
-        "lanes": "n_envs",
-        "collect": "rollout_length",
-        "overlap": "actor_lag",
-        "capacity": "buffer_size",
-        "surplus": "checkpoint_slack",
-        "round": "steps_per_epoch",
-    }
-
-    plays_opponents: ClassVar[bool] = True
-
-    start_steps: int = Field(10_000, ge=0, description="Random actions and no updates until then")
-    updates_per_step: PositiveFloat = Field(1.0, description="Updates for each environment step (update-to-data ratio)")
-    n_envs: PositiveInt = Field(1, description="Environments of a stream, stepped side by side")
-    rollout_length: PositiveInt = Field(50, description="Steps of each environment between updates")
-    actor_lag: int = Field(0, ge=0, description="Segments that are collected while others are learned from. off is 0, on is 1")
-    exploration_spread: PositiveFloat = Field(
-        1.0,
-        description="The last environment explores by so many times the noise, or the random actions, of the first; those between in geometric steps",
-    )
-    buffer_size: PositiveInt = Field(1_000_000, description="Transitions in the replay buffer")
-    checkpoint_slack: int = Field(
-        100_000, ge=0, description="Transitions kept beyond those, so that an earlier checkpoint finds what it could sample"
-    )
-    prioritized: PrioritizedConfig | None = Field(
-        None, description="Sample transitions by their TD errors: true, or other values than the defaults; null or false: uniformly"
-    )
-    steps_per_epoch: PositiveInt = Field(1000, description="Environment steps per line of metrics: the generation of this algorithm")
-
-    @property
-    def exploration_kind(self) -> Literal["noise", "sample", "epsilon", "greedy"]:
-        """How actions are explored while collecting."""
-        return "noise"
-
-    def exploration_at(self, env_steps: int) -> float:
-        """How much is explored after so many steps: the standard deviation of noise on actions, or the share of random ones."""
-        return 0.0
-
-    @property
-    def resolved_steps_per_epoch(self) -> int:
-        """An epoch ends with a segment."""
-        segment = self.n_envs * self.rollout_length
-        return -(-self.steps_per_epoch // segment) * segment
-
-    def resolved_for_steps(self, env_steps: int | None) -> Self:
-        """`prioritized.beta_updates: auto` becomes the number of updates in so many steps."""
-        if not self.prioritized or self.prioritized.beta_updates != "auto" or env_steps is None:
-            return self
-        updates = max(1, round(max(0, env_steps - self.start_steps) * self.updates_per_step))
-        return self.model_copy(update={"prioritized": self.prioritized.model_copy(update={"beta_updates": updates})})
-
-    @field_validator("actor_lag", mode="before")
-    @classmethod
-    def _words(cls, value: Any) -> Any:
-        return {"off": 0, "on": 1, False: 0, True: 1}.get(value, value) if isinstance(value, bool | str) else value
-
-    @field_validator("prioritized", mode="before")
-    @classmethod
-    def _switch(cls, value: Any) -> Any:
-        if value is not None and not isinstance(value, bool | Mapping | PrioritizedConfig):
-            raise ValueError("expected true, false, or settings such as {alpha: 0.6}")
-        return ({} if value else None) if isinstance(value, bool) else value
-
-    def check(self, policy: PolicyConfig, generations_kept: int) -> None:
-        """The policy's head must fit, and the buffer must hold what the kept checkpoints could sample."""
-        check_head(self.name, self.policy_defaults.get("head", "deterministic"), policy)
-        self.check_windows(self.name, policy)
-        if self.rnd.kind == "action" and self.exploration_kind == "greedy":
-            raise ValueError("algorithm.rnd=action chooses among several draws, which are all alike with algorithm.noisy. Leave one out")
-        if self.exploration_spread != 1 and not any(self.exploration_at(steps) for steps in (0, MAX_INT)):
-            raise ValueError(
-                "algorithm.exploration_spread multiplies noise on actions or random ones, and there are none. "
-                "Set algorithm.action_noise (sac), exploration_noise (td3) or epsilon_end (dqn), or leave it out"
-            )
-        if self.prioritized and self.prioritized.initial == "td-error" and self.trains_on_windows(policy):
-            raise ValueError(
-                "algorithm.prioritized.initial=td-error is for single transitions: the steps that a window's error needs come later. Use max"
-            )
-        if self.prioritized and self.prioritized.is_changed("eta") and not self.trains_on_windows(policy):
-            raise ValueError(
-                "algorithm.prioritized.eta is for windows of steps, which nothing here asks for. Set algorithm.sequence=8, or leave it out"
-            )
-        span = generations_kept * self.resolved_steps_per_epoch
-        if span > self.checkpoint_slack:
-            raise ValueError(
-                f"run.keep x run.checkpoint_every x an epoch of {self.resolved_steps_per_epoch} steps is {span}, more than the "
-                f"algorithm.checkpoint_slack={self.checkpoint_slack} that the replay keeps for going back to a checkpoint: "
-                f"lower run.checkpoint_every"
-            )
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
@@ -453,72 +352,6 @@ def learner_spec(config: Any, context: BuildContext) -> LearnerSpec:
     """All that it takes to make the learner of an update config, anywhere."""
     actions = context.actions
     return LearnerSpec(context.policy, config, context.env.obs, actions.size, not actions.continuous, context.seed)
-
-
-def make_replay(context: BuildContext, buffer_size: int, slack: int, kept: Mapping[str, Column] | None = None) -> ReplayBuffer:
-    """A replay buffer for the transitions of the environment, and what else is `kept` of each.
-
-    Raises:
-        ConfigError: it does not fit.
-    """
-    columns = replay_columns(context.env.obs, context.actions.empty_actions()) | dict(kept or {})
-    columns |= {ELAPSED: Column("<i4")} if context.env.has_elapsed else {}
-    try:
-        return ReplayBuffer(columns, buffer_size, seed=context.seed, folder=context.folder, slack=slack, shared=context.shared_files)
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise ConfigError(f"a replay of algorithm.buffer_size={buffer_size} transitions does not fit: {error}. Lower it") from error
-
-
-def make_priorities(replay: ReplayBuffer, config: PrioritizedConfig, seed: int) -> PrioritizedSampler:
-    """A sampler of a replay buffer by priorities.
-
-    Raises:
-        ConfigError: its sum tree, 9 bytes for each row, does not fit.
-    """
-    try:
-        return PrioritizedSampler(replay, config, seed=seed)
-    except MemoryError as error:
-        raise ConfigError(f"priorities of algorithm.buffer_size={replay.capacity} transitions do not fit: {error}. Lower it") from error
-
-
-def replay_columns(spec: ObservationSpec, empty_actions: NDArray[Any]) -> dict[str, Column]:
-    """What is stored of a step: images once, everything else before and after it."""
-    images = {sensor.key for sensor in spec.images}
-    columns = {
-        "action": Column(empty_actions.dtype.str, empty_actions.shape[1:]),
-        "reward": Column("<f4"),
-        "terminated": Column("|b1"),
-        "truncated": Column("|b1"),
-    }
-    for key, (dtype, shape) in spec.columns.items():
-        column = Column(np.dtype(dtype).str, shape, frames=spec.frames if key in images else 0)
-        columns |= {OBS + key: column} if key in images else {OBS + key: column, NEXT_OBS + key: column}
-    return columns
-
-
-def window_columns(memory_size: int, log_prob: bool, refresh: bool = False) -> dict[str, Column]:
-    """What windows need besides transitions."""
-    columns = {PREVIOUS_INDEX: Column("<i8")}
-    columns |= {MEMORY: Column("<f4", (memory_size,), mutable=refresh)} if memory_size else {}
-    return columns | ({LOG_PROB: Column("<f4")} if log_prob else {})
-
-
-def merge_vectors(moments: Moments, rows: Arrays, policy: PolicyConfig) -> Moments:
-    """Observation statistics with the vectors of these rows, where the policy normalises them."""
-    name = OBS + VECTOR
-    return moments.merge(Moments.of(rows[name])) if policy.normalize_obs and name in rows else moments
-
-
-def check_head(name: str, head: str, policy: PolicyConfig) -> None:
-    """Refuse a policy that the learner cannot train.
-
-    Raises:
-        ValueError: with what it needs.
-    """
-    if (policy.squash, policy.head) != ("tanh", head):
-        raise ValueError(
-            f"algorithm.name={name} needs policy.squash=tanh and policy.head={head}; got {policy.squash} and {policy.head}. Leave both out"
-        )
 
 
 def check_action_space(name: str, learner: str, context: BuildContext) -> None:

@@ -21,7 +21,8 @@ from torch import Tensor
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.errors import ConfigError
 from baldwin.learners.learner import ActorCriticConfig, Learner
-from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
+from baldwin.learners.off_policy import build_off_policy
+from baldwin.learners.off_policy_config import OffPolicyConfig
 from baldwin.learners.replay_learner import TD_ERROR, BatchSampler, TargetValues, TensorBatch, mean_error
 from baldwin.networks import ActionMap, Adam, Obs, PolicyConfig, detached, only
 from baldwin.observations import ObservationSpec

@@ -13,7 +13,8 @@ from torch.nn.functional import mse_loss
 
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.learner import ActorCriticConfig, Learner
-from baldwin.learners.off_policy import OffPolicyConfig, build_off_policy
+from baldwin.learners.off_policy import build_off_policy
+from baldwin.learners.off_policy_config import OffPolicyConfig
 from baldwin.learners.replay_learner import TD_ERROR, TargetValues, TensorBatch, mean_error
 from baldwin.networks import Obs, PolicyConfig, detached, only
 from baldwin.observations import ObservationSpec

@@ -1,12 +1,6 @@
 """The only place where environments are stepped: whole episodes, and segments that continue from job to job."""
 
-from baldwin.rollout.episodes import RolloutSpec
-from baldwin.rollout.exploration import Amount, Exploration
-from baldwin.rollout.jobs import OwnWorkerJob, RolloutJob
-from baldwin.rollout.opponent_policies import FrozenPlayers
-from baldwin.rollout.reference import reference_batch
-from baldwin.rollout.results import RESULT, RETURN, mean_results, weigh_objectives
-from baldwin.rollout.segments import (
+from baldwin.rollout.collect_job import (
     ACTOR,
     CUT,
     DECIDED,
@@ -26,10 +20,14 @@ from baldwin.rollout.segments import (
     Lookahead,
     env_seed,
     episode_seed,
-    final_observations,
-    is_lost,
-    transitions,
 )
+from baldwin.rollout.episodes import RolloutSpec
+from baldwin.rollout.exploration import Amount, Exploration
+from baldwin.rollout.jobs import OwnWorkerJob, RolloutJob
+from baldwin.rollout.opponent_policies import FrozenPlayers
+from baldwin.rollout.reference import reference_batch
+from baldwin.rollout.results import RESULT, RETURN, mean_results, weigh_objectives
+from baldwin.rollout.segments import final_observations, is_lost, transitions
 from baldwin.rollout.worker import RolloutWorker, WorkerSpec
 
 __all__ = [

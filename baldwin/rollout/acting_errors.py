@@ -12,7 +12,8 @@ from torch import Tensor
 from baldwin.networks import Forward, mask_logits
 from baldwin.observations import ACTION_MASK
 from baldwin.ops.traces import n_step_targets
-from baldwin.rollout.segments import NEXT_OBS, OBS, Lookahead, transitions
+from baldwin.rollout.collect_job import NEXT_OBS, OBS, Lookahead
+from baldwin.rollout.segments import transitions
 from baldwin.types import Arrays
 
 

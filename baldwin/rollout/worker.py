@@ -18,12 +18,14 @@ from baldwin.opponents import GAMES, OPPONENTS, WIN
 from baldwin.ops.moments import Moments
 from baldwin.ops.threads import one_numpy_thread, one_thread
 from baldwin.rollout.acting_errors import acting_errors
+from baldwin.rollout.collect_job import ACTOR, CUT, DECIDED, INITIAL_ERROR, CollectJob
 from baldwin.rollout.episodes import RolloutSpec, play_episodes
 from baldwin.rollout.fingerprint import arithmetic_fingerprint, digest, env_fingerprint
 from baldwin.rollout.opponent_policies import FrozenPlayers, PoolPolicies, features_for_all, one_for_all
 from baldwin.rollout.results import RESULT
+from baldwin.rollout.running_envs import RunningEnvs
 from baldwin.rollout.scripts import Script, script_of
-from baldwin.rollout.segments import ACTOR, CUT, DECIDED, INITIAL_ERROR, CollectJob, RunningEnvs, collect
+from baldwin.rollout.segments import collect
 from baldwin.types import CENTER, Arrays, Fingerprint, Outcome, Shared, Trial
 
 ON_DEMAND_BYTES = 2**28  # of values on demand that a worker keeps, besides the newest

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from baldwin.config import load_config
 from baldwin.errors import ConfigError
 from baldwin.learners import DQNConfig, SACConfig, TD3Config
+from baldwin.learners.buffers import replay_columns, window_columns
 from baldwin.learners.dqn import DQN
-from baldwin.learners.off_policy import replay_columns, window_columns
 from baldwin.learners.window_learner import TensorWindow, WindowLearner
 from baldwin.networks import make_network
 from baldwin.networks.representation import Representation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from baldwin.config.model import RunSection
-from baldwin.learners.off_policy import OffPolicyConfig
+from baldwin.learners.off_policy_config import OffPolicyConfig
 
 
 def checkpoints_for(n_envs: int, rollout_length: int | None = None) -> dict[str, Any]:
