@@ -25,10 +25,10 @@ SCRIPT_NAME = "script"
 RANDOM = "random"
 """The script that takes random legal actions: `script:random` in a pool."""
 GAMES = "games"
-"""Name of an outcome's array [games, 3]: the member that a whole episode was played against, the return, and `told_win`."""
+"""Name of an outcome's array [games, 3]: the member that a whole episode was played against, the return, and `reported_win`."""
 WIN = "win"
-"""What a world's result calls who won; and the name of a segment's array [L, T] of `told_win` where an episode ended."""
-UNTOLD = -1.0
+"""What a world's result calls who won; and the name of a segment's array [L, T] of `reported_win` where an episode ended."""
+UNREPORTED = -1.0
 """In place of what a world does not tell."""
 
 
@@ -359,20 +359,20 @@ class JobOpponents:
         self._games = {int(ticket): np.array(games) for ticket, games in state["games"].items()}
 
 
-class Seating:
+class OpponentAssignment:
     """A pool, and against which of its members each environment plays its open episode."""
 
     def __init__(self, pool: OpponentPool, n_envs: int, seed: int) -> None:
         self.pool, self._seed = pool, seed
         first = pool.mixture()
         self.current = [first.choose(seed, env, 0) for env in range(n_envs)]
-        self.acted_with = first  # the opponents of the segment that is being taken
+        self.mixture = first  # the opponents of the segment that is being taken
 
     def end(self, env: int, episode: int, score: float | None) -> None:
-        """An episode ended with that `game_score`, or was given up (None); the next one is against a member of `acted_with`."""
+        """An episode ended with that `game_score`, or was given up (None); the next one is against a member of `mixture`."""
         if score is not None:
             self.pool.record(self.current[env], score)
-        self.current[env] = self.acted_with.choose(self._seed, env, episode + 1)
+        self.current[env] = self.mixture.choose(self._seed, env, episode + 1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The mixture of now, to be kept with an actor."""
@@ -396,15 +396,15 @@ class Seating:
         self.current = state["current"].tolist()
 
 
-def told_win(result: Mapping[str, Any]) -> float:
-    """What a world's result says of who won, in [0, 1]: 1, 0.5 or 0; UNTOLD, if it does not."""
+def reported_win(result: Mapping[str, Any]) -> float:
+    """What a world's result says of who won, in [0, 1]: 1, 0.5 or 0; UNREPORTED, if it does not."""
     win = result.get(WIN)
-    return float(win) if isinstance(win, int | float | np.number) and 0 <= win <= 1 else UNTOLD
+    return float(win) if isinstance(win, int | float | np.number) and 0 <= win <= 1 else UNREPORTED
 
 
-def game_score(total_reward: float, win: float = UNTOLD) -> float:
+def game_score(total_reward: float, win: float = UNREPORTED) -> float:
     """What the world told of who won; else 1 for a return above zero, 0.5 for zero, 0 below."""
-    return float(np.sign(total_reward) + 1) / 2 if win == UNTOLD else win
+    return float(np.sign(total_reward) + 1) / 2 if win == UNREPORTED else win
 
 
 def mixture_arrays(mixture: Mixture) -> dict[str, NDArray[Any]]:
@@ -412,6 +412,6 @@ def mixture_arrays(mixture: Mixture) -> dict[str, NDArray[Any]]:
     return {MEMBERS: mixture.members, PROBABILITIES: mixture.probabilities}
 
 
-def kept_mixture(actor: Arrays) -> Mixture | None:
+def stored_mixture(actor: Arrays) -> Mixture | None:
     """The opponents that were kept with an actor, if it has any."""
     return Mixture(actor[MEMBERS], actor[PROBABILITIES]) if MEMBERS in actor else None

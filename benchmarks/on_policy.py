@@ -410,7 +410,11 @@ def scaling(repeats: int, seconds: float) -> None:
         for workers, rates in found.items():
             rates.append(ours(options, "process", seconds, workers))
     ratios = [b / a for a, b in zip(*found.values(), strict=True)]
-    table("Steps/s of PPO on HalfCheetah-v5", ["1 worker process", "2", "ratio"], [[*map(spread, found.values()), spread(ratios, 2)]])
+    table(
+        "Steps/s of PPO on HalfCheetah-v5",
+        ["1 worker process", "2", "ratio"],
+        [[*map(spread, found.values()), spread(ratios, 2)]],
+    )
     counts, rows, notes = (1, 8, 64, 1000), [], []
     for name, own in SCALED_ALGORITHMS.items():
         costs = measure_costs(own)

@@ -12,7 +12,7 @@ from torch import Tensor
 from baldwin.learners import PPO, PPOConfig
 from baldwin.learners.actor_critic_loss import Array, LossParts
 from baldwin.learners.experience import Experience
-from baldwin.learners.policy_gradient import Steps
+from baldwin.learners.policy_gradient import PolicyGradientBatch
 from baldwin.networks import ActionMap, PolicyConfig
 from baldwin.observations import vector_spec
 from benchmarks.tools import spread, table
@@ -23,7 +23,7 @@ OBS, COUNT, LENGTH, REPEATS = 17, 8, 256, 20
 class Plain(PPO):
     """The surrogate as it is in the paper; networks, distribution and values are in closed form as ever."""
 
-    def minibatch_gradient(self, steps: Steps, clip: float) -> tuple[Tensor, LossParts]:
+    def minibatch_gradient(self, steps: PolicyGradientBatch, clip: float) -> tuple[Tensor, LossParts]:
         def surrogate(log_prob: Array) -> tuple[float, Array]:
             x = torch.from_numpy(log_prob).requires_grad_()
             ratio = (x - steps.log_prob).exp()

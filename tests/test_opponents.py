@@ -8,15 +8,15 @@ import pytest
 from baldwin.opponents import (
     GAMES,
     SCRIPT,
-    UNTOLD,
+    UNREPORTED,
     JobOpponents,
     Mixture,
+    OpponentAssignment,
     OpponentPool,
     OpponentsConfig,
-    Seating,
     SnapshotRule,
     game_score,
-    told_win,
+    reported_win,
 )
 
 POLICY = {"params": np.arange(3, dtype=np.float32), "obs_moments": np.zeros(1)}
@@ -88,17 +88,17 @@ def test_who_is_beaten_above_a_share_leaves_once_it_has_enough_games() -> None:
 
 def test_nobody_leaves_for_being_beaten_by_default_and_epochs_and_generations_ask() -> None:
     for share, left in ((None, [SCRIPT, 1, 2]), (0.9, [1, 2])):
-        seating = Seating(pool(drop_beaten=share, snapshot=SnapshotRule(steps=1)), 1, seed=1)
+        assignment = OpponentAssignment(pool(drop_beaten=share, snapshot=SnapshotRule(steps=1)), 1, seed=1)
         jobs = JobOpponents(pool(drop_beaten=share, snapshot=SnapshotRule(steps=1)))
         for steps in (1, 2):
-            seating.end_epoch(POLICY, steps, [])
+            assignment.end_epoch(POLICY, steps, [])
             jobs.end_generation(POLICY, steps, [])
-        for own in (seating.pool, jobs.pool):
+        for own in (assignment.pool, jobs.pool):
             for _ in range(20):
                 own.record(SCRIPT, 1.0)
-        seating.end_epoch(POLICY, 2, [])
+        assignment.end_epoch(POLICY, 2, [])
         jobs.end_generation(POLICY, 2, [])
-        assert [m.number for m in seating.pool.active] == [m.number for m in jobs.pool.active] == left
+        assert [m.number for m in assignment.pool.active] == [m.number for m in jobs.pool.active] == left
 
 
 def test_weights_stay_with_those_whose_they_are_when_others_leave() -> None:
@@ -157,19 +157,19 @@ def test_the_state_is_all_there_is() -> None:
 
 
 def test_results_go_to_whom_the_episode_was_played_against() -> None:
-    seating = Seating(pool(), 2, seed=1)
+    assignment = OpponentAssignment(pool(), 2, seed=1)
     for episode, (score, following) in enumerate([(1.0, 5), (0.0, 6), (None, 7)]):  # the last one was given up: no result
-        seating.acted_with = Mixture(np.array([following]), np.ones(1))
-        seating.end(0, episode, score)
-    assert seating.current == [7, 0]
-    assert seating.pool._recent == {0: [1.0], 5: [0.0]}
+        assignment.mixture = Mixture(np.array([following]), np.ones(1))
+        assignment.end(0, episode, score)
+    assert assignment.current == [7, 0]
+    assert assignment.pool._recent == {0: [1.0], 5: [0.0]}
 
 
 def test_results_of_a_generation_count_at_its_end_whoever_was_faster() -> None:
     found = []
     for order in ((3, 8), (8, 3)):
         own = JobOpponents(pool(choice="uniform", snapshot=SnapshotRule(steps=10, win_rate=0.6)))
-        games = {3: [[SCRIPT, 2.0], [SCRIPT, 0.0]], 8: [[SCRIPT, 1.0, UNTOLD], [SCRIPT, 9.0, 0.0], [SCRIPT, -5.0, 1.0]]}
+        games = {3: [[SCRIPT, 2.0], [SCRIPT, 0.0]], 8: [[SCRIPT, 1.0, UNREPORTED], [SCRIPT, 9.0, 0.0], [SCRIPT, -5.0, 1.0]]}
         for ticket in order:
             own.add(ticket, {GAMES: np.array(games[ticket])})
             assert own.pool.win_rate() == 0.5  # nothing is known yet
@@ -180,10 +180,10 @@ def test_results_of_a_generation_count_at_its_end_whoever_was_faster() -> None:
 
 
 def test_who_won_is_what_the_world_tells_or_else_the_sign_of_the_return() -> None:
-    assert [told_win({"win": win}) for win in (1, 0.5, np.float32(0.0))] == [1.0, 0.5, 0.0]
-    assert [told_win(result) for result in ({}, {"score": 3.0}, {"win": "left"}, {"win": 7}, {"win": None})] == [UNTOLD] * 5
+    assert [reported_win({"win": win}) for win in (1, 0.5, np.float32(0.0))] == [1.0, 0.5, 0.0]
+    assert [reported_win(result) for result in ({}, {"score": 3.0}, {"win": "left"}, {"win": 7}, {"win": None})] == [UNREPORTED] * 5
     assert [game_score(total) for total in (3.0, 0.0, -0.5)] == [1.0, 0.5, 0.0]
-    assert [game_score(3.0, win) for win in (0.0, 0.5, UNTOLD)] == [0.0, 0.5, 1.0]
+    assert [game_score(3.0, win) for win in (0.0, 0.5, UNREPORTED)] == [0.0, 0.5, 1.0]
 
 
 def test_a_job_that_is_made_again_meets_the_same_opponents_after_a_resume_too() -> None:

@@ -116,13 +116,13 @@ class OpponentEnvs:
         if self.policies is None:
             raise EnvironmentFailure("nobody decides for the opponents")
         obs = self._spec.obs.empty(len(turns))
-        sound = [row for row, turn in enumerate(turns) if self._write(obs, row, turn)]
-        able = [turns[row] for row in sound]
-        if not able:
+        written = [row for row, turn in enumerate(turns) if self._write(obs, row, turn)]  # the others' matches have failed
+        answered = [turns[row] for row in written]
+        if not answered:
             return {}
-        members = np.array([self.opponents[turn.match] for turn in able], np.int64)
-        actions = self.policies.act(members, take(obs, np.array(sound, np.intp)), np.array([self._row(turn) for turn in able], np.intp))
-        return dict(zip(able, actions, strict=True))
+        members = np.array([self.opponents[turn.match] for turn in answered], np.int64)
+        rows = np.array([self._row(turn) for turn in answered], np.intp)
+        return dict(zip(answered, self.policies.act(members, take(obs, np.array(written, np.intp)), rows), strict=True))
 
     def _others(self, match: int) -> list[str]:
         return [name for name in self._names if name != self._own[match].player]

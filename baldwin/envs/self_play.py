@@ -127,12 +127,12 @@ class SelfPlayEnvs:
         for other in self._others:
             own = [turn for turn in turns if turn.player in other.names]
             obs = other.obs.empty(len(own))
-            sound = [row for row, turn in enumerate(own) if self._write(other.obs, obs, row, turn)]
-            if sound:
-                able = [own[row] for row in sound]
-                rows = np.array([turn.match * len(other.names) + other.names.index(turn.player) for turn in able], np.intp)
-                actions = other.policies.act(np.zeros(len(able), np.int64), take(obs, np.array(sound, np.intp)), rows)
-                found |= dict(zip(able, actions, strict=True))
+            written = [row for row, turn in enumerate(own) if self._write(other.obs, obs, row, turn)]  # the others' matches have failed
+            if written:
+                answered = [own[row] for row in written]
+                rows = np.array([turn.match * len(other.names) + other.names.index(turn.player) for turn in answered], np.intp)
+                actions = other.policies.act(np.zeros(len(answered), np.int64), take(obs, np.array(written, np.intp)), rows)
+                found |= dict(zip(answered, actions, strict=True))
         return found
 
     def _observe(self, ids: Ids) -> Observation:

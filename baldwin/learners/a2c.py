@@ -12,7 +12,7 @@ from baldwin.learners.actor_critic_loss import REPORTED, LossParts
 from baldwin.learners.experience import Experience
 from baldwin.learners.gae import GAEConfig, GAELearner, SynchronousConfig
 from baldwin.learners.on_policy import build_on_policy
-from baldwin.learners.policy_gradient import Steps, report
+from baldwin.learners.policy_gradient import PolicyGradientBatch, report
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
 from baldwin.ops.policy_loss import score_loss
@@ -55,7 +55,7 @@ class A2C(GAELearner):
         found = report({name: [getattr(parts, name)] for name in REPORTED} | ({} if norm is None else {"gradient_norm": [norm]}))
         return found | {"explained_variance": explained_variance(steps.value.numpy(), steps.target.numpy())}
 
-    def loss_gradient(self, steps: Steps) -> tuple[Tensor, LossParts]:
+    def loss_gradient(self, steps: PolicyGradientBatch) -> tuple[Tensor, LossParts]:
         """Of - mean A log pi(a|s) + value_coef sum_c mean (V_c - target_c)^2 - entropy_coef mean H."""
         advantage = self.normalized(steps.advantage).numpy()
         return self.gradient(steps, lambda log_prob: score_loss(log_prob, advantage))

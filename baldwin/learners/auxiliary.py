@@ -21,7 +21,7 @@ STD_FLOOR = 1e-4  # of errors, as of scaled rewards
 MAX_BONUS = 10.0  # standard deviations, as VecNormalize of Stable-Baselines3 clips rewards: the first errors may be almost equal
 
 
-class Steps(NamedTuple):
+class WindowSteps(NamedTuple):
     """The real steps of a window, M in all."""
 
     features: Tensor  # [M, F]
@@ -44,11 +44,11 @@ class Window:
     terminated: Tensor  # [B, T], bool
     valid: Tensor  # [B, T], bool: step t is real, so that observations t and t + 1 are
 
-    def steps(self) -> Steps:
+    def steps(self) -> WindowSteps:
         """The real steps, in the order of `valid`."""
         real = self.valid
         features, following, slow = self.features[:, :-1][real], self.features[:, 1:][real], self.target_features[:, 1:][real]
-        return Steps(features, self.action[real], self.reward[real], following, slow)
+        return WindowSteps(features, self.action[real], self.reward[real], following, slow)
 
     def real_obs(self) -> Tensor:
         """Which observations are real, [B, T + 1]: those before and after real steps."""
@@ -74,7 +74,7 @@ class Bonus(ABC):
         self._moments = Moments.empty(1)
 
     @abstractmethod
-    def errors(self, steps: Steps) -> dict[str, Tensor]:
+    def errors(self, steps: WindowSteps) -> dict[str, Tensor]:
         """Errors [M] by name; the networks minimise the means of all of them."""
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from baldwin.config_base import ConfigModel
-from baldwin.learners.auxiliary import Bonus, Steps, apply, make_mlp, section_by_kind
+from baldwin.learners.auxiliary import Bonus, WindowSteps, apply, make_mlp, section_by_kind
 from baldwin.ops.exploration import action_error, half_squared_error
 
 
@@ -50,7 +50,7 @@ class ForwardCuriosity(Bonus):
         self._forward = make_mlp(self.bonus_error, n_features + n_actions, n_features, config.hidden, config.lr, seed, device)
         super().__init__(config.strength, {self.bonus_error: self._forward})
 
-    def errors(self, steps: Steps) -> dict[str, Tensor]:
+    def errors(self, steps: WindowSteps) -> dict[str, Tensor]:
         """Half the squared error of the predicted next features [M]."""
         return {self.bonus_error: half_squared_error(apply(self._forward, steps.features, steps.action), steps.next_features)}
 
@@ -67,7 +67,7 @@ class InverseCuriosity(Bonus):
         self._inverse = make_mlp(self.bonus_error, 2 * n_features, n_actions, config.hidden, config.lr, seed, device)
         super().__init__(config.strength, {self.bonus_error: self._inverse})
 
-    def errors(self, steps: Steps) -> dict[str, Tensor]:
+    def errors(self, steps: WindowSteps) -> dict[str, Tensor]:
         """How badly the action is explained by the features before and after it [M]."""
         return {self.bonus_error: action_error(apply(self._inverse, steps.features, steps.next_features), steps.action, self._discrete)}
 
@@ -87,7 +87,7 @@ class ICM(Bonus):
         self._forward = make_mlp("icm_forward", size + n_actions, size, hidden, lr, seed, device)
         super().__init__(config.strength, {"icm_features": self._features, "icm_inverse": self._inverse, "icm_forward": self._forward})
 
-    def errors(self, steps: Steps) -> dict[str, Tensor]:
+    def errors(self, steps: WindowSteps) -> dict[str, Tensor]:
         """Those of the inverse model, which reaches the features, and of the forward model, which does not."""
         phi, next_phi = apply(self._features, torch.cat((steps.features, steps.next_features))).chunk(2)
         predicted = apply(self._forward, phi.detach(), steps.action)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from baldwin.learners.replay_learner import ReplayLearner
 from baldwin.networks import ObservationBuffer
 from baldwin.observations import Observation, ObservationSpec
-from baldwin.opponents import SCRIPT, UNTOLD, WIN, game_score
+from baldwin.opponents import SCRIPT, UNREPORTED, WIN, game_score
 from baldwin.ops.statistics import latency_percentiles, return_stats
 from baldwin.rollout import FAILED, LATENCIES, OBS, REPLACED, UNBEGUN, EpisodePosition
 from baldwin.types import Arrays, Metrics, State
@@ -143,7 +143,7 @@ class EpisodeTracker:
                 truncated_at = last_obs if rows["truncated"][stop - 1] else None
                 self._finished.append(FinishedEpisode(episode.total_reward, episode.length, self._q_bias(episode, truncated_at)))
                 if self.on_end:
-                    told = float(rows[WIN][stop - 1]) if WIN in rows else UNTOLD
+                    told = float(rows[WIN][stop - 1]) if WIN in rows else UNREPORTED
                     self.on_end(env, episode.number, game_score(episode.total_reward, told))
                 self._begin_next(env)
 

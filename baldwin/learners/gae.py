@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from baldwin.learners.experience import Experience
-from baldwin.learners.policy_gradient import PolicyGradientLearner, Share, Steps
+from baldwin.learners.policy_gradient import PolicyGradientBatch, PolicyGradientLearner, Share
 from baldwin.learners.policy_gradient_algorithm import SegmentConfig
 from baldwin.ops.returns import gae, gae_v
 
@@ -46,7 +46,7 @@ class GAELearner(PolicyGradientLearner):
 
     config: GAEConfig
 
-    def estimate(self, experience: Experience) -> Steps:
+    def estimate(self, experience: Experience) -> PolicyGradientBatch:
         """All steps with advantage A and value target V + A; of gae-v, V + min(1, rho) A."""
         value, following = self.values(experience)
         discount, ended = self.discounts(experience), experience.ended[..., None]

@@ -14,7 +14,7 @@ from baldwin.algorithm import AlgorithmEntry, BuildContext, register
 from baldwin.learners.actor_critic_loss import REPORTED, LossParts
 from baldwin.learners.experience import Experience, join
 from baldwin.learners.learn_job import LearnJob, PolicyGradientSpec, policy_gradient_spec
-from baldwin.learners.policy_gradient import PolicyGradientLearner, Steps, report
+from baldwin.learners.policy_gradient import PolicyGradientBatch, PolicyGradientLearner, report
 from baldwin.learners.policy_gradient_algorithm import PolicyGradientAlgorithm, SegmentConfig
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
@@ -61,7 +61,7 @@ class IMPALA(PolicyGradientLearner):
             "mean_rho": float(rho[experience.valid].mean()),
         }
 
-    def estimate(self, experience: Experience, rho: Any) -> Steps:
+    def estimate(self, experience: Experience, rho: Any) -> PolicyGradientBatch:
         """All steps with targets v and advantages min(rho_clip, rho) (r + discount v' - V)."""
         config = self.config
         value, following = self.values(experience)
@@ -71,7 +71,7 @@ class IMPALA(PolicyGradientLearner):
         advantage = self.deltas(experience, value, following + next_correction)
         return self.steps(experience, np.minimum(rho, config.rho_clip) * advantage, value + correction, value)
 
-    def loss_gradient(self, steps: Steps) -> tuple[Tensor, LossParts]:
+    def loss_gradient(self, steps: PolicyGradientBatch) -> tuple[Tensor, LossParts]:
         """Of - mean rho A log pi(a|s) + value_coef sum_c mean (V_c - v_c)^2 - entropy_coef mean H."""
         return self.gradient(steps, lambda log_prob: score_loss(log_prob, steps.advantage.numpy()))
 

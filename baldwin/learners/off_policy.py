@@ -26,7 +26,7 @@ from baldwin.learners.replay_learner import ReplayLearner, TransitionLearner
 from baldwin.learners.spec import LearnerSpec
 from baldwin.learners.turns import OpenDecisions
 from baldwin.learners.window_learner import WindowLearner
-from baldwin.opponents import WIN, OpponentPool, Seating, kept_mixture
+from baldwin.opponents import WIN, OpponentAssignment, OpponentPool, stored_mixture
 from baldwin.ops.moments import Moments
 from baldwin.replay import ReplayBuffer
 from baldwin.rollout import (
@@ -71,9 +71,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self._tracker.remember(env, np.zeros(self._memory_size, np.float32))
         self._open_decisions = OpenDecisions()
         pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
-        self._seating = Seating(pool, self._streams * config.n_envs, context.seed) if pool else None
-        if self._seating:
-            self._tracker.on_end = self._seating.end
+        self._assignment = OpponentAssignment(pool, self._streams * config.n_envs, context.seed) if pool else None
+        if self._assignment:
+            self._tracker.on_end = self._assignment.end
         self.moments = Moments.empty(context.env.obs.vector_size)
         self._new_moments = self.moments  # of this epoch's observations
         self._asked = 0  # tickets
@@ -98,7 +98,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def publish(self) -> list[Shared]:
         """The greedy policy once per version, and new opponents."""
-        return super().publish() + (self._seating.pool.publish() if self._seating else [])
+        return super().publish() + (self._assignment.pool.publish() if self._assignment else [])
 
     def _next_job(self) -> int | None:
         if self._asked not in self._actors:
@@ -114,13 +114,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             seed=self._context.seed,
             params=actor["params"],
             obs_moments=actor["obs_moments"],
-            positions=self._tracker.positions(self._envs_of(number), self._seating.current if self._seating else None),
+            positions=self._tracker.positions(self._envs_of(number), self._assignment.current if self._assignment else None),
             steps=config.rollout_length,
             explore=self._exploration(env_steps),
             noise=self._noise(number, env_steps),
             max_episode_steps=self._context.env.max_episode_steps,
             stream=number % self._streams,
-            opponents=kept_mixture(actor),
+            opponents=stored_mixture(actor),
             novelty=self._novelty_of(actor),
             keep_memory=self._memory_size > 0,
             keep_log_prob=config.target != "nstep",
@@ -164,8 +164,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _learn_from(self, outcome: Outcome) -> Metrics | None:
         """Store a segment and make the updates it calls for; metrics when it completes an epoch."""
-        if self._seating and (mixture := kept_mixture(self._actors[outcome.ticket])):
-            self._seating.acted_with = mixture
+        if self._assignment and (mixture := stored_mixture(self._actors[outcome.ticket])):
+            self._assignment.mixture = mixture
         self._count_failure(outcome, self._config, EnvironmentFailure, "collecting")
         self._epoch_failures += is_lost(outcome)
         if not outcome.failed:
@@ -231,8 +231,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         for name in {name for _, means in self._update_metrics for name in means}:
             pairs = [(k, means[name]) for k, means in self._update_metrics if name in means]
             metrics[name] = sum(k * v for k, v in pairs) / sum(k for k, _ in pairs)
-        if self._seating:
-            metrics |= self._seating.end_epoch(self._current_actor(), self.learning_steps, self._actors.values())
+        if self._assignment:
+            metrics |= self._assignment.end_epoch(self._current_actor(), self.learning_steps, self._actors.values())
         self.version += 1
         self._policy = self._current_actor()
         self._update_metrics = []
@@ -248,7 +248,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         found: dict[str, NDArray[Any]] = {"params": self.learner.acting_vector(ticket), "obs_moments": self.moments.pack()}
         if isinstance(self.learner, WindowLearner) and (novelty := self.learner.novelty()):
             found |= {NOVELTY + "params": novelty.params, NOVELTY + "mean": novelty.mean, NOVELTY + "std": novelty.std}
-        return found | (self._seating.arrays() if self._seating else {})
+        return found | (self._assignment.arrays() if self._assignment else {})
 
     def _envs_of(self, ticket: int) -> range:
         """The environments of a ticket's stream."""
@@ -305,7 +305,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             "arrived": [outcome_state(o) for o in self._arrived.values()],
             "open_decisions": self._open_decisions.state_dict(),
             "update_metrics": [{"updates": k, "means": means} for k, means in self._update_metrics],
-            "opponents": self._seating.state_dict() if self._seating else {},
+            "opponents": self._assignment.state_dict() if self._assignment else {},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -324,8 +324,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._arrived = {int(o["ticket"]): outcome_from_state(o) for o in state["arrived"]}
         self._open_decisions.load_state_dict(state["open_decisions"])
         self._update_metrics = [(int(m["updates"]), dict(m["means"])) for m in state["update_metrics"]]
-        if self._seating:
-            self._seating.load_state_dict(state["opponents"])
+        if self._assignment:
+            self._assignment.load_state_dict(state["opponents"])
 
 
 def build_off_policy(config: OffPolicyConfig, context: BuildContext) -> OffPolicyAlgorithm:

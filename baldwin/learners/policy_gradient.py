@@ -79,7 +79,7 @@ class PolicyGradientConfig(AlgorithmConfig):
             raise ValueError("virtual batch normalisation is for strategies: use norm: none")
 
 
-class Steps(NamedTuple):
+class PolicyGradientBatch(NamedTuple):
     """Steps as a loss needs them: flat rows [B, ...], or whole sequences of a policy with memory."""
 
     obs: Obs  # [B, ...], or [L, T, ...] with memory
@@ -251,7 +251,7 @@ class PolicyGradientLearner(ABC):
         found = td_errors(experience.reward, value, following, self.discounts(experience) if discount is None else discount)
         return found if experience.valid.all() else np.where(experience.valid[..., None], found, np.float32(0))
 
-    def steps(self, experience: Experience, advantage: NDArray[Any], target: NDArray[Any], value: NDArray[Any]) -> Steps:
+    def steps(self, experience: Experience, advantage: NDArray[Any], target: NDArray[Any], value: NDArray[Any]) -> PolicyGradientBatch:
         """All real steps as tensors; `advantage`, `target` and `value` are [L, T, C]."""
         rows = None if experience.valid.all() else torch.from_numpy(np.flatnonzero(experience.valid))
 
@@ -262,7 +262,7 @@ class PolicyGradientLearner(ABC):
         obs = self.prepare(experience.obs)
         if not self.nets.state_size:
             obs = {key: x.flatten(0, 1) if rows is None else x.flatten(0, 1)[rows] for key, x in obs.items()}
-        return Steps(
+        return PolicyGradientBatch(
             obs,
             flat(experience.action),
             flat(experience.log_prob),
@@ -274,7 +274,7 @@ class PolicyGradientLearner(ABC):
             rows,
         )
 
-    def evaluate(self, steps: Steps) -> ActionEvaluation:
+    def evaluate(self, steps: PolicyGradientBatch) -> ActionEvaluation:
         """Log-probabilities, entropies and values of steps under the current parameters."""
         masks = steps.obs.get(ACTION_MASK)
         if self.nets.state_size:
@@ -290,7 +290,7 @@ class PolicyGradientLearner(ABC):
         return ActionEvaluation(chosen.log_prob(steps.action), outputs.values, chosen)
 
     def gradient(
-        self, steps: Steps, policy_loss: PolicyLoss, value_loss: Callable[[Tensor, Tensor], Tensor] = squared_error
+        self, steps: PolicyGradientBatch, policy_loss: PolicyLoss, value_loss: Callable[[Tensor, Tensor], Tensor] = squared_error
     ) -> tuple[Tensor, LossParts]:
         """The gradient [D] of policy_loss(log pi(a|s)) + value_coef value_loss(V, target) - entropy_coef mean H, and its parts."""
         weights = Weights(self.config.value_coef, self.config.entropy_coef)
@@ -318,7 +318,7 @@ class PolicyGradientLearner(ABC):
         found[experience.valid] = ratio[:, None]
         return found
 
-    def _chunks(self, steps: Steps) -> Iterator[Steps]:
+    def _chunks(self, steps: PolicyGradientBatch) -> Iterator[PolicyGradientBatch]:
         """A few thousand steps at a time; sequences as a whole."""
         if self.nets.state_size:
             yield steps

@@ -18,7 +18,7 @@ from baldwin.learners.policy_gradient import PolicyGradientConfig, PolicyGradien
 from baldwin.learners.reward_scaler import RewardScaler
 from baldwin.networks import make_network
 from baldwin.observations import VECTOR
-from baldwin.opponents import WIN, OpponentPool, Seating, kept_mixture
+from baldwin.opponents import WIN, OpponentAssignment, OpponentPool, stored_mixture
 from baldwin.ops.moments import Moments
 from baldwin.rollout import ACTOR, FAILED, MEMORY, UNBEGUN, CollectJob, is_lost
 from baldwin.types import (
@@ -111,9 +111,9 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         for env in range(config.env_count):
             self._tracker.remember(env, np.zeros(state_size, np.float32))
         pool = OpponentPool(context.opponents, context.opponent_policies) if context.opponents else None
-        self._seating = Seating(pool, config.env_count, context.seed) if pool else None
-        if self._seating:
-            self._tracker.on_end = self._seating.end
+        self._assignment = OpponentAssignment(pool, config.env_count, context.seed) if pool else None
+        if self._assignment:
+            self._tracker.on_end = self._assignment.end
         self._rewards = RewardScaler(config.env_count, config.gamma, learner.weights) if config.normalize_reward else None
         self.moments = Moments.empty(context.env.obs.vector_size)
         self._learned = 0  # updates from segments
@@ -144,7 +144,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         found = super().publish()
         large = [n for n, actor in self._actors.items() if actor["params"].size > MAX_JOB_PARAMS and n not in self._shared_actors]
         self._shared_actors |= set(large)
-        found += self._seating.pool.publish() if self._seating else []
+        found += self._assignment.pool.publish() if self._assignment else []
         return found + [Shared(ACTOR, n, {"params": self._actors[n]["params"]}, min(self._actors)) for n in large]
 
     def _collect_job(self, ticket: int, stream: int, actor_version: int) -> CollectJob:
@@ -155,7 +155,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             seed=self._context.seed,
             params=actor["params"] if actor["params"].size <= MAX_JOB_PARAMS else None,
             obs_moments=actor["obs_moments"],
-            positions=self._tracker.positions(self._envs_of(stream), self._seating.current if self._seating else None),
+            positions=self._tracker.positions(self._envs_of(stream), self._assignment.current if self._assignment else None),
             steps=config.segment_length,
             explore="distribution",
             max_episode_steps=self._context.env.max_episode_steps,
@@ -163,7 +163,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             actor_version=actor_version,
             log_std=actor.get("log_std"),
             journal_images=False,
-            opponents=kept_mixture(actor),
+            opponents=stored_mixture(actor),
         )
 
     def _to_experience(self, stream: int, outcome: Outcome, actor_version: int) -> Experience | None:
@@ -184,8 +184,8 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
 
     def _follow(self, stream: int, outcome: Outcome, actor_version: int) -> None:
         """Where the environments of a stream are after a segment; episodes are given up where it failed, or was cut short."""
-        if self._seating and (mixture := kept_mixture(self._actors[actor_version])):
-            self._seating.acted_with = mixture
+        if self._assignment and (mixture := stored_mixture(self._actors[actor_version])):
+            self._assignment.mixture = mixture
         self._count_failure(outcome, self._config, EnvironmentFailure, COLLECTING)
         self._epoch_failures += is_lost(outcome)
         arrays, envs = outcome.arrays, self._envs_of(stream)
@@ -211,8 +211,8 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             values = np.array([means[name] for means in self._update_metrics if name in means])
             known = values[~np.isnan(values)]  # explained_variance is not known where all targets are equal
             found[name] = float(known.mean()) if len(known) else float("nan")
-        if self._seating:
-            found |= self._seating.end_epoch(self._greedy(), self.learning_steps, self._actors.values())
+        if self._assignment:
+            found |= self._assignment.end_epoch(self._greedy(), self.learning_steps, self._actors.values())
         self.version += 1
         self._policy = self._greedy()
         self._update_metrics = []
@@ -223,7 +223,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
 
     def _current_actor(self) -> dict[str, NDArray[Any]]:
         found: dict[str, NDArray[Any]] = {**self.learner.actor(), "obs_moments": self.moments.pack()}
-        return found | (self._seating.arrays() if self._seating else {})
+        return found | (self._assignment.arrays() if self._assignment else {})
 
     def _greedy(self) -> dict[str, NDArray[Any]]:
         return {"params": self.learner.actor()["params"], "obs_moments": self.moments.pack()}
@@ -281,7 +281,7 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
             "actors": {str(n): actor for n, actor in self._actors.items()},
             "rewards": self._rewards.state_dict() if self._rewards else {},
             "update_metrics": self._update_metrics,
-            "opponents": self._seating.state_dict() if self._seating else {},
+            "opponents": self._assignment.state_dict() if self._assignment else {},
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -296,8 +296,8 @@ class PolicyGradientAlgorithm(BaseAlgorithm):
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
         self._update_metrics = [dict(m) for m in state["update_metrics"]]
-        if self._seating:
-            self._seating.load_state_dict(state["opponents"])
+        if self._assignment:
+            self._assignment.load_state_dict(state["opponents"])
 
     def _make_learn_job(self, ticket: int, experience: Experience, obs_moments: NDArray[np.float64]) -> LearnJob:
         state = flatten_tree(self.learner.state_dict())

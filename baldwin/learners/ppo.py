@@ -15,7 +15,7 @@ from baldwin.learners.actor_critic_loss import REPORTED, Array, LossParts
 from baldwin.learners.experience import Experience
 from baldwin.learners.gae import GAELearner, SynchronousConfig
 from baldwin.learners.on_policy import build_on_policy
-from baldwin.learners.policy_gradient import Steps, report
+from baldwin.learners.policy_gradient import PolicyGradientBatch, report
 from baldwin.learners.schedule import StepSchedule, value_at
 from baldwin.networks import PolicyConfig
 from baldwin.ops.policy_loss import LossAndGradient, approx_kl, clip_fraction, clipped_value_loss, surrogate_loss
@@ -77,7 +77,7 @@ class PPO(GAELearner):
                 "explained_variance": explained_variance(first.value.numpy(), first.target.numpy()),
             }
 
-    def _epoch(self, steps: Steps, clip: float, found: dict[str, list[Any]], log_ratios: list[Array]) -> bool:
+    def _epoch(self, steps: PolicyGradientBatch, clip: float, found: dict[str, list[Any]], log_ratios: list[Array]) -> bool:
         """One pass; false if the policy moved too far. Adds to what is reported."""
         for minibatch in self.minibatches(steps):
             gradient, parts = self.minibatch_gradient(minibatch, clip)
@@ -92,7 +92,7 @@ class PPO(GAELearner):
                 found.setdefault("gradient_norm", []).append(norm)
         return True
 
-    def minibatch_gradient(self, steps: Steps, clip: float) -> tuple[Tensor, LossParts]:
+    def minibatch_gradient(self, steps: PolicyGradientBatch, clip: float) -> tuple[Tensor, LossParts]:
         """Of - mean clipped surrogate + value_coef value loss - entropy_coef mean H."""
         old_log_prob, advantage = steps.log_prob.numpy(), steps.advantage.numpy()
 
@@ -103,7 +103,7 @@ class PPO(GAELearner):
             return self.gradient(steps, surrogate)
         return self.gradient(steps, surrogate, partial(clipped_value_loss, old_value=steps.value, clip=self.config.value_clip_range))
 
-    def minibatches(self, steps: Steps) -> Iterator[Steps]:
+    def minibatches(self, steps: PolicyGradientBatch) -> Iterator[PolicyGradientBatch]:
         """All steps once, in random order, advantages normalised; of a policy with memory, whole segments."""
         size = self.config.batch_size
         if self.nets.state_size:
@@ -124,10 +124,10 @@ class PPO(GAELearner):
         columns = [torch.split(x[order], size) for x in (steps.action, steps.log_prob, steps.target, steps.value)]
         for n, (action, log_prob, target, value) in enumerate(zip(*columns, strict=True)):
             own = {key: x[n] for key, x in obs.items()}
-            yield Steps(own, action, log_prob, advantages[n], target, value, steps.memory, steps.begins, None)
+            yield PolicyGradientBatch(own, action, log_prob, advantages[n], target, value, steps.memory, steps.begins, None)
 
 
-def _sequences(steps: Steps, chosen: Tensor) -> Steps:
+def _sequences(steps: PolicyGradientBatch, chosen: Tensor) -> PolicyGradientBatch:
     """Some of the sequences, and the rows of their real steps."""
     count, length = steps.begins.shape
     if steps.rows is None:
@@ -138,7 +138,7 @@ def _sequences(steps: Steps, chosen: Tensor) -> Steps:
     own = number.view(count, length)[chosen].flatten()
     real = own >= 0
     rows = own[real]
-    return Steps(
+    return PolicyGradientBatch(
         {key: x[chosen] for key, x in steps.obs.items()},
         steps.action[rows],
         steps.log_prob[rows],

@@ -10,7 +10,7 @@ from torch import Tensor
 from baldwin.algorithm import AlgorithmEntry, register
 from baldwin.learners.experience import Experience
 from baldwin.learners.on_policy import build_on_policy
-from baldwin.learners.policy_gradient import PolicyGradientLearner, Steps, report
+from baldwin.learners.policy_gradient import PolicyGradientBatch, PolicyGradientLearner, report
 from baldwin.learners.policy_gradient_algorithm import OnPolicyConfig
 from baldwin.learners.schedule import StepSchedule
 from baldwin.networks import PolicyConfig
@@ -61,7 +61,7 @@ class REINFORCE(PolicyGradientLearner):
             return found
         return found | {"explained_variance": explained_variance(steps.value.numpy(), steps.target.numpy())}
 
-    def loss(self, steps: Steps) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, steps: PolicyGradientBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """- mean (G - b) log pi(a|s) + value_coef sum_c mean (b_c - G_c)^2 - entropy_coef mean H; and its parts."""
         now = self.evaluate(steps)
         advantage = steps.advantage

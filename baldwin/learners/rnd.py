@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from baldwin.config_base import ConfigModel
-from baldwin.learners.auxiliary import Bonus, Steps, Window, apply, make_mlp, section_by_kind
+from baldwin.learners.auxiliary import Bonus, Window, WindowSteps, apply, make_mlp, section_by_kind
 from baldwin.ops.moments import Moments
 from baldwin.rollout.novelty import Novelty
 from baldwin.types import State
@@ -72,7 +72,7 @@ class RND(Bonus):
         super().__init__(config.strength, {self.bonus_error: self._predictor})
         self._set_inputs(Moments.empty(n_inputs))
 
-    def errors(self, steps: Steps) -> dict[str, Tensor]:
+    def errors(self, steps: WindowSteps) -> dict[str, Tensor]:
         """The squared error of the predictor against the random network [M]."""
         return {self.bonus_error: self._error(self._input_of(steps))}
 
@@ -103,7 +103,7 @@ class RND(Bonus):
         super().load_state_dict(state)
         self._set_inputs(Moments.unpack(state["inputs"]))
 
-    def _input_of(self, steps: Steps) -> Tensor:
+    def _input_of(self, steps: WindowSteps) -> Tensor:
         return torch.cat((steps.features, steps.action), -1) if self._with_action else steps.next_features
 
     def _error(self, inputs: Tensor) -> Tensor:

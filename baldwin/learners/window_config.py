@@ -28,7 +28,8 @@ class WindowConfig(ConfigModel):
     )
     trace_lambda: float = Field(1.0, ge=0, le=1, description="retrace, vtrace: how much later steps count")
     sequence: PositiveInt | Literal["auto"] = Field(
-        "auto", description=f"Steps of a window that are trained on; auto: {SEQUENCE_WITH_MEMORY} of a policy with memory, else 1"
+        "auto",
+        description=f"Steps of a window that are trained on; auto: {SEQUENCE_WITH_MEMORY} of a policy with memory, else 1",
     )
     burn_in: int = Field(0, ge=0, description="Steps before those that only bring the memory up to date")
     burn_in_gradient: bool = Field(False, description="Whether gradients flow back into these steps")

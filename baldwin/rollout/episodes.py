@@ -19,7 +19,7 @@ from torch import Tensor
 from baldwin.envs import OpponentEnv, TurnEnv, VectorEnv
 from baldwin.networks import ActionMap, Normalizer, ObservationBuffer, StackedPolicies
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
-from baldwin.opponents import SCRIPT, UNTOLD, Mixture, told_win
+from baldwin.opponents import SCRIPT, UNREPORTED, Mixture, reported_win
 from baldwin.ops import seeds as seeding
 from baldwin.ops.moments import Moments
 
@@ -161,7 +161,7 @@ class BlockState:
         self.lengths = np.zeros((trials, spec.episodes), np.int64)
         self.truncated = np.zeros((trials, spec.episodes), np.bool_)
         self.opponents = np.full((trials, spec.episodes), SCRIPT, np.int64)
-        self.wins = np.full((trials, spec.episodes), UNTOLD)
+        self.wins = np.full((trials, spec.episodes), UNREPORTED)
         self.reasons: dict[int, str] = {}
         width = min(envs.width, trials)
         self.ids = np.arange(width, dtype=np.int32)  # the environments in use
@@ -183,7 +183,7 @@ class BlockState:
         env = int(self.ids[at])
         tell = getattr(self.envs, "result", None)
         result = flat_result(tell(env)) if tell else {}
-        self.wins[trial, episode] = told_win(result)
+        self.wins[trial, episode] = reported_win(result)
         if not self.spec.collect_results:
             return
         for name, value in (dict(zip(self.rewards, self._components.pop(env, ()), strict=False)) | result).items():

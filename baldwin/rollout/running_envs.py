@@ -16,7 +16,7 @@ from baldwin.networks import (
     ObservationBuffer,
 )
 from baldwin.observations import ACTION_MASK, VECTOR, Observation, ObservationSpec, take
-from baldwin.opponents import UNTOLD, told_win
+from baldwin.opponents import UNREPORTED, reported_win
 from baldwin.rollout.collect_job import (
     LATENCIES,
     REPLACED,
@@ -84,13 +84,13 @@ class RunningEnvs:
             raise EnvironmentFailure(next(iter(self.failures.values())))
 
     def wins(self, over: NDArray[np.int32]) -> NDArray[np.float32]:
-        """What the world tells of who won in these environments [L], whose episodes are over; UNTOLD for the others, and for failed ones."""
+        """What the world tells of who won in these environments [L], whose episodes are over; UNREPORTED for the others, and for failed ones."""
         tell: Callable[[int], Mapping[str, Any]] = getattr(self.envs, "result", lambda index: {})
-        found = np.full(len(self.ids), UNTOLD, np.float32)
+        found = np.full(len(self.ids), UNREPORTED, np.float32)
         for n in over.tolist():
             if n not in self.failures:
                 try:
-                    found[n] = told_win(tell(n))
+                    found[n] = reported_win(tell(n))
                 except EnvironmentFailure as error:
                     self.failures[n] = str(error)
         return found

@@ -21,7 +21,7 @@ from baldwin.runs.history import rebuild
 from baldwin.runs.run import Run
 from baldwin.types import Outcome, failed
 from tests.runs.test_exactness import lines
-from tests.runs.tools import assassin, in_process, shown, train_and_kill_twice, train_run
+from tests.runs.tools import in_process, shown, train_and_kill_twice, train_run, worker_killer
 
 TWO = "population.groups={callers: [caller_0, caller_1], listener: [listener]}"
 COMMON = [
@@ -105,7 +105,7 @@ def test_groups_are_exact(short: Run, tmp_path: Path) -> None:
 
 
 def test_groups_are_exact_after_killed_workers(short: Run, tmp_path: Path) -> None:
-    with assassin(2) as killed:
+    with worker_killer(2) as killed:
         other = train_run(config(TWO, *SHORT, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert states(other) == states(short)

@@ -26,7 +26,7 @@ from baldwin.runs.run import Run
 from baldwin.runs.timeline import MEANING, read_timeline
 from tests.patience import wait_until
 from tests.runs.test_exactness import lines
-from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, in_process, shown, train_and_kill_twice, train_run, worker_killer
 from tests.toys.processes import start_command
 
 SMALL = [
@@ -165,7 +165,7 @@ def test_ray_gives_the_same_hash(quiet: RunsWhenAsked, tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, tmp_path: Path) -> None:
-    with assassin(3) as killed:
+    with worker_killer(3) as killed:
         run = train_run(small("pbt", "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet["pbt"].params_sha256()

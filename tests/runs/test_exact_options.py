@@ -12,7 +12,7 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
 from baldwin.runs.run import Run
 from tests.runs.test_exactness import lines
-from tests.runs.tools import RunsWhenAsked, assassin, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, shown, train_and_kill_twice, train_run, worker_killer
 
 COMMON = [
     *("policy.hidden=[8]", "algorithm.threads=1", "executor.name=inline", "algorithm.buffer_size=100", "algorithm.checkpoint_slack=200"),
@@ -79,7 +79,7 @@ def test_a_worker_on_ray_changes_nothing(quiet: dict[str, Run], executor: str, t
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
-    with assassin(2) as killed:
+    with worker_killer(2) as killed:
         run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()

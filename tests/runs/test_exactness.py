@@ -14,7 +14,7 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import rebuild
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
-from tests.runs.tools import SMALL, RunsWhenAsked, assassin, in_process, shown, small, train_and_kill_twice, train_run
+from tests.runs.tools import SMALL, RunsWhenAsked, in_process, shown, small, train_and_kill_twice, train_run, worker_killer
 
 BACKENDS = ["gymnasium", "envpool", "mujoco"]
 
@@ -53,7 +53,7 @@ def test_virtual_workers_too(quiet: dict[str, Run], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], backend: str, tmp_path: Path) -> None:
-    with assassin(4) as killed:
+    with worker_killer(4) as killed:
         run = train_run(
             small("Hopper-v5", "executor.name=process", "executor.workers=2", "executor.retries=9", backend=backend), tmp_path / "run"
         )

@@ -16,7 +16,7 @@ from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, train
 from baldwin.runs.timeline import read_timeline
 from tests.runs.test_exactness import lines
-from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, in_process, shown, train_and_kill_twice, train_run, worker_killer
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -73,7 +73,7 @@ def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, exec
 
 @pytest.mark.parametrize("kind", SYNCHRONOUS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
-    with assassin(3) as killed:
+    with worker_killer(3) as killed:
         run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()
@@ -124,7 +124,7 @@ def test_on_ray_they_replay_from_their_arrivals_too(tmp_path: Path) -> None:
 
 def test_asynchronous_runs_outlive_their_workers(tmp_path: Path) -> None:
     options = ["executor.name=process", "executor.workers=3", "executor.retries=9"]
-    with assassin(3) as killed:
+    with worker_killer(3) as killed:
         run = train_run(small("aes-rl", *options), tmp_path / "run")
     assert killed
     assert run.algorithm.version == 8

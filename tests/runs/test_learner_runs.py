@@ -18,7 +18,7 @@ from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.resume import resume
 from baldwin.runs.run import Run, resolved, train
 from tests.runs.test_exactness import lines
-from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, in_process, shown, train_and_kill_twice, train_run, worker_killer
 
 SMALL = [
     "env.id=Hopper-v5",
@@ -70,7 +70,7 @@ def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, exec
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_workers_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
-    with assassin(3) as killed:
+    with worker_killer(3) as killed:
         run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()

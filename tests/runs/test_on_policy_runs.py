@@ -14,7 +14,7 @@ from baldwin.runs.directory import RunDirectory
 from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.run import Run
 from tests.runs.test_exactness import lines
-from tests.runs.tools import RunsWhenAsked, assassin, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, shown, train_and_kill_twice, train_run, worker_killer
 
 COMMON = [
     "env.max_episode_steps=60",
@@ -89,7 +89,7 @@ def test_any_executor_gives_the_same_hash(quiet: dict[str, Run], kind: str, exec
 
 @pytest.mark.parametrize("kind", [*KINDS, *IMAGES])
 def test_several_processes_that_are_killed_now_and_then_change_nothing(quiet: dict[str, Run], kind: str, tmp_path: Path) -> None:
-    with assassin(3) as killed:
+    with worker_killer(3) as killed:
         run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()
@@ -133,7 +133,7 @@ def test_asynchronous_ones_go_on_after_kill_nine_as_their_journal_says(kind: str
 
 @pytest.mark.parametrize("kind", ASYNCHRONOUS)
 def test_asynchronous_ones_survive_killed_workers(kind: str, tmp_path: Path) -> None:
-    with assassin(2) as killed:
+    with worker_killer(2) as killed:
         run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.algorithm.version == 5

@@ -23,7 +23,7 @@ from baldwin.runs.history import load_policy, rebuild
 from baldwin.runs.opponents import league_table
 from baldwin.runs.run import start, train
 from tests.runs.test_exactness import lines
-from tests.runs.tools import RunsWhenAsked, assassin, in_process, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, in_process, shown, train_and_kill_twice, train_run, worker_killer
 
 SMALL = [
     "env.max_episode_steps=60",
@@ -102,7 +102,7 @@ def test_kill_nine_and_resume_equals_the_unbroken_run(quiet: RunsWhenAsked, kind
 @pytest.mark.parametrize("kind", ["pong-pool", "tic-tac-toe-pool", "tic-tac-toe", "two-rates-lstm", "torn"])
 def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
     """Whoever takes over an episode plays it again, opponent and all."""
-    with assassin(3) as killed:
+    with worker_killer(3) as killed:
         run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()

@@ -17,7 +17,7 @@ from baldwin.runs.checkpoint import policy_hash
 from baldwin.runs.history import rebuild
 from baldwin.runs.opponents import league_table
 from tests.runs.test_exactness import lines
-from tests.runs.tools import RunsWhenAsked, assassin, shown, train_and_kill_twice, train_run
+from tests.runs.tools import RunsWhenAsked, shown, train_and_kill_twice, train_run, worker_killer
 
 RUN = ["executor.name=inline", "run.evaluate_every=2", "run.episodes=2", "run.checkpoint_every=1", "stop.generations=5"]
 POOL = "opponents={choice: pfsp, games_needed: 2, capacity: 3, snapshot: {steps: 40}}"
@@ -65,7 +65,7 @@ def test_any_number_of_workers_gives_the_same_hash(quiet: RunsWhenAsked, kind: s
 
 @pytest.mark.parametrize("kind", ["es", "cem-rl", "lstm", "pictures"])
 def test_a_killed_worker_changes_nothing(quiet: RunsWhenAsked, kind: str, tmp_path: Path) -> None:
-    with assassin(3) as killed:
+    with worker_killer(3) as killed:
         run = train_run(small(kind, "executor.name=process", "executor.workers=2", "executor.retries=9"), tmp_path / "run")
     assert killed
     assert run.params_sha256() == quiet[kind].params_sha256()

@@ -39,7 +39,7 @@ MOST = 6  # killed workers: each takes seconds to be replaced
 
 
 @pytest.fixture
-def assassin() -> Iterator[Callable[[float, float], list[int]]]:
+def worker_killer() -> Iterator[Callable[[float, float], list[int]]]:
     """Kills a random worker every so often until the test is over, but no more than MOST: on a busy machine none would live long enough to work."""
     over, threads, killed = threading.Event(), [], []
 
@@ -73,9 +73,9 @@ def test_any_number_of_ray_workers_gives_the_same_hash(quiet: Run, workers: int,
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_killed_ray_workers_change_nothing(quiet: Run, tmp_path: Path, assassin: Callable[[float, float], list[int]]) -> None:
+def test_killed_ray_workers_change_nothing(quiet: Run, tmp_path: Path, worker_killer: Callable[[float, float], list[int]]) -> None:
     options = ("executor.name=ray", "executor.workers=2", "executor.retries=50", "stop.generations=5")
-    killed = assassin(3.0, 2.0)
+    killed = worker_killer(3.0, 2.0)
     for attempt in range(20):
         run = train_run(small("Hopper-v5", *options), tmp_path / str(attempt))
         assert run.params_sha256() == quiet.params_sha256()
@@ -194,8 +194,8 @@ CHAOS = [
 @pytest.mark.slow  # test_killed_ray_workers_change_nothing checks the same for a few seconds
 @pytest.mark.parametrize(("seconds", "at_least"), [(60, 5)])
 @pytest.mark.usefixtures("local_ray")
-def test_chaos_changes_nothing(seconds: int, at_least: int, tmp_path: Path, assassin: Callable[[float, float], list[int]]) -> None:
-    killed = assassin(6.0, 3.0)
+def test_chaos_changes_nothing(seconds: int, at_least: int, tmp_path: Path, worker_killer: Callable[[float, float], list[int]]) -> None:
+    killed = worker_killer(6.0, 3.0)
     options = ("executor.name=ray", "executor.workers=2", "executor.retries=50", f"stop.wall_seconds={seconds}", "stop.generations=100000")
     wild = train_run(small("CartPole-v1", *CHAOS, *options), tmp_path / "wild")
     while not wild.algorithm.version:  # so busy a machine that not one generation was made

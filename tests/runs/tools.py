@@ -82,7 +82,7 @@ def shown(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def assassin(victims: int) -> Iterator[list[int]]:
+def worker_killer(victims: int) -> Iterator[list[int]]:
     """Kills a worker process now and then, up to so many; gives the list of the dead.
 
     After ever longer pauses: on a fast machine the first worker dies before the run is over, on a slow one the last dies at work.
