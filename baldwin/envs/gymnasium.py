@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from baldwin.envs import dmc, live, pybullet, unity
 from baldwin.envs.asynchronous import Player, World, check_alike, find_players
 from baldwin.envs.atari import ATARI_PREFIX, AtariGame, ale_id, ale_kwargs, register_games
-from baldwin.envs.match_env import ANY, MatchEnv, make_player
+from baldwin.envs.match_env import ANY, MatchEnv
 from baldwin.envs.opponent_envs import OpponentEnvs
 from baldwin.envs.pettingzoo import PREFIX, make_world
 from baldwin.envs.previous_action import PreviousAction
@@ -50,7 +50,9 @@ def maker(config: EnvConfig) -> tuple[Callable[..., gym.Env[Any, Any]], int | No
 
         def make_one(**kw: Any) -> gym.Env[Any, Any]:
             mode = {"render_mode": kw["render_mode"]} if drawing and "render_mode" in kw else {}
-            return make_player(partial(new_world, **mode), config.match_deadline, **{**config.one_player, **kw})
+            given = {**config.one_player, **kw}
+            own = {name: given.pop(name) for name in ("player", "opponents", "render_mode") if name in given}
+            return MatchEnv(new_world(**mode, **given), deadline=config.match_deadline, **own)
 
         return make_one, config.max_episode_steps
     if config.is_changed("match_deadline"):

@@ -113,12 +113,10 @@ class MatchEnv(gym.Env[Any, Any]):
 
 def make_player(
     make_world: Callable[..., World],
-    deadline: float = DEADLINE,
-    /,
     player: str = ANY,
     render_mode: str | None = None,
     opponents: Mapping[str, Choose] | None = None,
     **kwargs: Any,
 ) -> MatchEnv:
-    """One player of a new world, which gets the rest of the keyword arguments. `deadline`, `opponents`: as `MatchEnv` takes them."""
-    return MatchEnv(make_world(**kwargs), player, opponents, deadline, render_mode)
+    """One player of a new world, which gets the rest of the keyword arguments."""
+    return MatchEnv(make_world(**kwargs), player, opponents, render_mode=render_mode)

@@ -41,7 +41,7 @@ from baldwin.rollout import CollectJob, WorkerSpec, env_seed
 from baldwin.runs.run import Run
 from examples.live_pong import LivePong
 from tests.patience import wait_until
-from tests.runs.tools import train_run
+from tests.runs.tools import in_process, train_run
 
 FAST = 600.0  # frames a second
 
@@ -360,7 +360,7 @@ def epochs_of(path: Path) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize(("kills", "frames"), [(0, "json"), (2, "json"), (2, "packed")])
 def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: ServerProcess, kills: int, frames: str, tmp_path: Path) -> None:
-    """A worker that dies takes its matches with it: its segment fails, and the next one begins new ones."""
+    """A worker that dies takes its matches with it: its segment fails, and the next one begins new ones. The journal has what arrived."""
     options = [f"env.id=live:{server_process.url}", f"env.kwargs={{frames: {frames}}}", *LIVE_RUN]
     killed: list[int] = []
 
@@ -378,6 +378,7 @@ def test_ppo_trains_in_a_live_world_while_it_goes_on(server_process: ServerProce
     assert (failed > 0) == bool(kills)
     assert all(0 < line["latency_ms_p50"] <= line["latency_ms_p95"] <= line["latency_ms_p99"] for line in epochs)
     assert all(line["replaced_turns"] >= 0 for line in epochs)
+    assert run.params_sha256() in in_process("replay", tmp_path / "run", "--generation", 6).stdout
 
 
 @pytest.mark.parametrize("frames", ["json", "packed"])
