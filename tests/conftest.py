@@ -48,7 +48,7 @@ def _ray_where_a_parameter_says_so(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("local_ray")
 
 
-SLOW_FILES = ("test_hybrid_runs", "test_on_policy_runs", "test_interrupt", "test_exactness")
+SLOW_FILES = ("test_ray_runs", "test_hybrid_runs", "test_on_policy_runs", "test_interrupt", "test_exactness")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
