@@ -2,8 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# More than the cores: tests of clusters spend half of their time waiting for processes to start.
-PARALLEL := -n $(shell $(PYTHON) -c 'import os; print(min(5, 5 * len(os.sched_getaffinity(0)) // 2 if hasattr(os, "sched_getaffinity") else 5))') --dist loadgroup
+# Twice the cores: tests of clusters spend half of their time waiting for processes to start.
+PARALLEL := -n $(shell $(PYTHON) -c 'import os; print(min(4, 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4))') --dist loadgroup
 
 .PHONY: setup demo test quick slow torture check docs bench clean
 

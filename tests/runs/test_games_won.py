@@ -89,9 +89,8 @@ def ends_of_all_games(policy: GreedyPolicy, seat: int) -> Counter[int]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("steps", "lost"), [pytest.param(250_000, 0.02, id="short"), pytest.param(600_000, 0.0, id="preset", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "lost"), [(250_000, 0.02), (600_000, 0.0)])
 def test_lines_of_tic_tac_toe_that_are_lost_in_either_seat(steps: int, lost: float, tmp_path: Path) -> None:
     """All replies of the opponent are tried: the preset, run to its end, loses none."""
     config = load_config("tic-tac-toe-ppo", [], ["executor.name=inline", "run.evaluate_every=1000", f"stop.env_steps={steps}"])
