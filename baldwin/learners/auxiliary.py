@@ -141,7 +141,7 @@ def save_networks(networks: Mapping[str, StackedNetwork]) -> State:
 
 
 def load_networks(networks: Mapping[str, StackedNetwork], state: State) -> None:
-    """Continue from `save_networks`."""
+    """Restore parameters, targets and optimisers from what `save_networks` returned."""
     for name, network in networks.items():
         network.load_state_dict(state[name])
 

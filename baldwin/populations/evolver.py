@@ -56,7 +56,7 @@ class EliteDistribution:
     obs_moments: NDArray[np.float64] | None = None  # of the best
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Weights [W]."""
+        """Weights [W] of a new learner, drawn around the mean of the elites."""
         return np.asarray(self.mean + self.std * rng.standard_normal(len(self.mean)), np.float32)
 
 
